@@ -16,6 +16,11 @@ enum { NEG_X_MIN, X_MAX, NEG_Y_MIN, Y_MAX, E_ABS, N_EXTREMES };
 #define BLOCK 32768  /* elements of each array handled together: they stay in the caches */
 #define KEY_SHIFT 18 /* keeps sign, exponent and 5 bits of the mantissa */
 #define KEYS (1 << (32 - KEY_SHIFT))
+#define PER_OCTAVE 32 /* as in histogram.py, down to BINS */
+#define OCTAVES 16
+#define SIDE (PER_OCTAVE * OCTAVES)
+#define BINS (2 * SIDE + 1)
+#define LARGEST (255 * PER_OCTAVE - 1) /* key of the largest finite float */
 
 #if defined(__x86_64__) && defined(__gnu_linux__) && defined(__GNUC__) && !defined(__clang__)
 #define FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
@@ -23,130 +28,144 @@ enum { NEG_X_MIN, X_MAX, NEG_Y_MIN, Y_MAX, E_ABS, N_EXTREMES };
 #define FOR_EACH_CPU
 #endif
 
+/* What one lane has seen; the sums by their position in SUMS. */
 typedef struct {
-    double sums[E2 + 1][LANES];
-    float low_x[LANES], high_x[LANES], low_y[LANES], high_y[LANES], worst[LANES];
-    int32_t count[LANES], nonzero[LANES], flushed[LANES], clipped[LANES];
-} Lanes;
+    double sums[E2 + 1];
+    float low_x, high_x, low_y, high_y, worst;
+    int32_t count, nonzero, flushed, clipped, nan_x, nan_y;
+} One;
 
-/* Each lane adds up every LANES-th value of each row; nothing is lost when rows are shorter. */
+static const One NOTHING = {{0}, INFINITY, -INFINITY, INFINITY, -INFINITY, -INFINITY, 0, 0, 0, 0, 0, 0};
+
+static inline void add_one(One *o, float x, float y, float lo, float hi) {
+    double u = x, v = y, e = u - v, u2 = u * u;
+    o->sums[X] += u;
+    o->sums[X2] += u2;
+    o->sums[X3] += u2 * u;
+    o->sums[X4] += u2 * u2;
+    o->sums[Y] += v;
+    o->sums[Y2] += v * v;
+    o->sums[XY] += u * v;
+    o->sums[E] += e;
+    o->sums[E2] += e * e;
+    o->low_x = x < o->low_x ? x : o->low_x;
+    o->high_x = x > o->high_x ? x : o->high_x;
+    o->low_y = y < o->low_y ? y : o->low_y;
+    o->high_y = y > o->high_y ? y : o->high_y;
+    o->worst = fabsf(x - y) > o->worst ? fabsf(x - y) : o->worst;
+    o->count += 1;
+    o->nonzero += x != 0;
+    o->flushed += (x != 0) & (y == 0);
+    o->clipped += (x < lo) | (x > hi);
+}
+
+static inline void merge(One *into, const One *from) {
+    for (int k = X; k <= E2; k++) into->sums[k] += from->sums[k];
+    into->low_x = from->low_x < into->low_x ? from->low_x : into->low_x;
+    into->high_x = from->high_x > into->high_x ? from->high_x : into->high_x;
+    into->low_y = from->low_y < into->low_y ? from->low_y : into->low_y;
+    into->high_y = from->high_y > into->high_y ? from->high_y : into->high_y;
+    into->worst = from->worst > into->worst ? from->worst : into->worst;
+    into->count += from->count;
+    into->nonzero += from->nonzero;
+    into->flushed += from->flushed;
+    into->clipped += from->clipped;
+}
+
+/* Lane l sees every value whose position in its row is l modulo LANES; `ones` gets one result a lane.
+ * With `joined` all lanes are of one channel: rows may have any length, and the first result is the sum. */
 FOR_EACH_CPU
 static void add_rows(const float *restrict x, const float *restrict y, int64_t rows, int64_t stride, int64_t length,
-                     const float *restrict lo, const float *restrict hi, Lanes *restrict out) {
-    Lanes a;
-    memset(&a, 0, sizeof a);
+                     const float *restrict lo, const float *restrict hi, int joined, One *restrict ones) {
+    double s[E2 + 1][LANES] = {{0}};
+    float low_x[LANES], high_x[LANES], low_y[LANES], high_y[LANES], worst[LANES];
+    int32_t nonzero[LANES] = {0}, flushed[LANES] = {0}, clipped[LANES] = {0}, count = 0;
+    One rest = NOTHING;
     for (int l = 0; l < LANES; l++) {
-        a.low_x[l] = a.low_y[l] = INFINITY;
-        a.high_x[l] = a.high_y[l] = a.worst[l] = -INFINITY;
-    }
-#define ADD(width)                                                         \
-    for (int l = 0; l < (width); l++) {                                    \
-        double u = row_x[i + l], v = row_y[i + l], e = u - v, u2 = u * u;  \
-        a.sums[X][l] += u;                                                 \
-        a.sums[X2][l] += u2;                                               \
-        a.sums[X3][l] += u2 * u;                                           \
-        a.sums[X4][l] += u2 * u2;                                          \
-        a.sums[Y][l] += v;                                                 \
-        a.sums[Y2][l] += v * v;                                            \
-        a.sums[XY][l] += u * v;                                            \
-        a.sums[E][l] += e;                                                 \
-        a.sums[E2][l] += e * e;                                            \
-    }                                                                      \
-    for (int l = 0; l < (width); l++) {                                    \
-        float u = row_x[i + l], v = row_y[i + l], e = fabsf(u - v);        \
-        a.low_x[l] = u < a.low_x[l] ? u : a.low_x[l];                      \
-        a.high_x[l] = u > a.high_x[l] ? u : a.high_x[l];                   \
-        a.low_y[l] = v < a.low_y[l] ? v : a.low_y[l];                      \
-        a.high_y[l] = v > a.high_y[l] ? v : a.high_y[l];                   \
-        a.worst[l] = e > a.worst[l] ? e : a.worst[l];                      \
-        a.count[l] += 1;                                                   \
-        a.nonzero[l] += u != 0;                                            \
-        a.flushed[l] += (u != 0) & (v == 0);                               \
-        a.clipped[l] += (u < lo[l]) | (u > hi[l]);                         \
+        low_x[l] = low_y[l] = INFINITY;
+        high_x[l] = high_y[l] = worst[l] = -INFINITY;
     }
     for (int64_t r = 0; r < rows; r++) {
         const float *row_x = x + r * stride, *row_y = y + r * stride;
         int64_t i = 0;
-        for (; i + LANES <= length; i += LANES) { ADD(LANES) }
-        if (i < length) { ADD(length - i) }
+        for (; i + LANES <= length; i += LANES) {
+            for (int l = 0; l < LANES; l++) {
+                double u = row_x[i + l], v = row_y[i + l], e = u - v, u2 = u * u;
+                s[X][l] += u;
+                s[X2][l] += u2;
+                s[X3][l] += u2 * u;
+                s[X4][l] += u2 * u2;
+                s[Y][l] += v;
+                s[Y2][l] += v * v;
+                s[XY][l] += u * v;
+                s[E][l] += e;
+                s[E2][l] += e * e;
+            }
+            for (int l = 0; l < LANES; l++) {
+                float u = row_x[i + l], v = row_y[i + l], e = fabsf(u - v);
+                low_x[l] = u < low_x[l] ? u : low_x[l];
+                high_x[l] = u > high_x[l] ? u : high_x[l];
+                low_y[l] = v < low_y[l] ? v : low_y[l];
+                high_y[l] = v > high_y[l] ? v : high_y[l];
+                worst[l] = e > worst[l] ? e : worst[l];
+                nonzero[l] += u != 0;
+                flushed[l] += (u != 0) & (v == 0);
+                clipped[l] += (u < lo[l]) | (u > hi[l]);
+            }
+            count++;
+        }
+        for (; i < length; i++) add_one(&rest, row_x[i], row_y[i], lo[0], hi[0]);
     }
-    *out = a;
+    for (int l = 0; l < LANES; l++) {
+        One one = {{0}, low_x[l], high_x[l], low_y[l], high_y[l], worst[l], count, nonzero[l], flushed[l], clipped[l], 0, 0};
+        for (int k = X; k <= E2; k++) one.sums[k] = s[k][l];
+        if (joined)
+            merge(&rest, &one);
+        else
+            ones[l] = one;
+    }
+    if (joined) ones[0] = rest;
 }
 
-static int is_finite(const Lanes *a) {
-    double all = 0;
-    for (int l = 0; l < LANES; l++) all += a->sums[X][l] * 0 + a->sums[Y][l] * 0;
-    return all == 0;
-}
-
-/* The same with non-finite values: counted apart, their pair left out of everything else. */
-static void add_rows_nonfinite(const float *x, const float *y, int64_t rows, int64_t stride, int64_t length,
-                               const float *lo, const float *hi, Lanes *out, double *nan_x, double *nan_y) {
-    add_rows(x, y, 0, 0, 0, lo, hi, out);
+/* The same, one by one: for rows shorter than the lanes, and with non-finite values, which are counted apart
+ * and their pair left out of everything else. */
+static void add_rows_slowly(const float *x, const float *y, int64_t rows, int64_t stride, int64_t length,
+                            const float *lo, const float *hi, int joined, One *ones) {
+    for (int l = 0; l < LANES; l++) ones[l] = NOTHING;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < length; i++) {
-            int l = (int)(i % LANES);
+            int l = joined ? 0 : (int)i;
             float u = x[r * stride + i], v = y[r * stride + i];
-            nan_x[l] += !isfinite(u);
-            nan_y[l] += !isfinite(v);
-            if (!isfinite(u) || !isfinite(v)) continue;
-            Lanes one;
-            add_rows(&u, &v, 1, 1, 1, lo + l, hi + l, &one);
-            for (int k = X; k <= E2; k++) out->sums[k][l] += one.sums[k][0];
-            if (u < out->low_x[l]) out->low_x[l] = u;
-            if (u > out->high_x[l]) out->high_x[l] = u;
-            if (v < out->low_y[l]) out->low_y[l] = v;
-            if (v > out->high_y[l]) out->high_y[l] = v;
-            if (one.worst[0] > out->worst[l]) out->worst[l] = one.worst[0];
-            out->count[l] += 1;
-            out->nonzero[l] += one.nonzero[0];
-            out->flushed[l] += one.flushed[0];
-            out->clipped[l] += one.clipped[0];
+            ones[l].nan_x += !isfinite(u);
+            ones[l].nan_y += !isfinite(v);
+            if (isfinite(u) && isfinite(v)) add_one(ones + l, u, v, lo[l], hi[l]);
         }
-}
-
-/* Folds all lanes into the first. */
-FOR_EACH_CPU
-static void collapse(Lanes *a, double *nan_x, double *nan_y) {
-    for (int half = LANES / 2; half; half /= 2) {
-        for (int k = X; k <= E2; k++)
-            for (int l = 0; l < half; l++) a->sums[k][l] += a->sums[k][l + half];
-        for (int l = 0; l < half; l++) {
-            int m = l + half;
-            a->low_x[l] = a->low_x[m] < a->low_x[l] ? a->low_x[m] : a->low_x[l];
-            a->high_x[l] = a->high_x[m] > a->high_x[l] ? a->high_x[m] : a->high_x[l];
-            a->low_y[l] = a->low_y[m] < a->low_y[l] ? a->low_y[m] : a->low_y[l];
-            a->high_y[l] = a->high_y[m] > a->high_y[l] ? a->high_y[m] : a->high_y[l];
-            a->worst[l] = a->worst[m] > a->worst[l] ? a->worst[m] : a->worst[l];
-            a->count[l] += a->count[m];
-            a->nonzero[l] += a->nonzero[m];
-            a->flushed[l] += a->flushed[m];
-            a->clipped[l] += a->clipped[m];
-            nan_x[l] += nan_x[m];
-            nan_y[l] += nan_y[m];
-        }
-    }
 }
 
 /* Adds rows to one channel, or each lane to its own; returns whether all values were finite. */
 static int add(const float *x, const float *y, int64_t rows, int64_t stride, int64_t length, const float *lo,
                const float *hi, const int64_t *channel, int channels, double *sums, double *extremes) {
-    Lanes a;
-    double nan_x[LANES] = {0}, nan_y[LANES] = {0};
-    add_rows(x, y, rows, stride, length, lo, hi, &a);
-    int finite = is_finite(&a);
-    if (!finite) add_rows_nonfinite(x, y, rows, stride, length, lo, hi, &a, nan_x, nan_y);
-    if (channels == 1) collapse(&a, nan_x, nan_y);
+    One ones[LANES];
+    int joined = channels == 1, finite = 1;
+    if (joined || length == LANES) {
+        add_rows(x, y, rows, stride, length, lo, hi, joined, ones);
+        for (int l = 0; l < channels; l++) finite &= isfinite(ones[l].sums[X]) && isfinite(ones[l].sums[Y]);
+    }
+    if (!finite || !(joined || length == LANES)) {
+        add_rows_slowly(x, y, rows, stride, length, lo, hi, joined, ones);
+        for (int l = 0; l < channels; l++) finite &= !(ones[l].nan_x | ones[l].nan_y);
+    }
     for (int l = 0; l < channels; l++) {
+        const One *o = ones + l;
         double *s = sums + channel[l] * N_SUMS, *m = extremes + channel[l] * N_EXTREMES;
-        s[COUNT] += a.count[l];
-        for (int k = X; k <= E2; k++) s[k] += a.sums[k][l];
-        s[NONZERO] += a.nonzero[l];
-        s[FLUSHED] += a.flushed[l];
-        s[CLIPPED] += a.clipped[l];
-        s[NAN_X] += nan_x[l];
-        s[NAN_Y] += nan_y[l];
-        double found[N_EXTREMES] = {-a.low_x[l], a.high_x[l], -a.low_y[l], a.high_y[l], a.worst[l]};
+        s[COUNT] += o->count;
+        for (int k = X; k <= E2; k++) s[k] += o->sums[k];
+        s[NONZERO] += o->nonzero;
+        s[FLUSHED] += o->flushed;
+        s[CLIPPED] += o->clipped;
+        s[NAN_X] += o->nan_x;
+        s[NAN_Y] += o->nan_y;
+        double found[N_EXTREMES] = {-o->low_x, o->high_x, -o->low_y, o->high_y, o->worst};
         for (int k = 0; k < N_EXTREMES; k++)
             if (found[k] > m[k]) m[k] = found[k];
     }
@@ -160,45 +179,77 @@ static inline uint32_t key(float v) {
 }
 
 
+/* Two tables an array, used in turns: equal neighbours (zeros after a ReLU) then do not wait for each other. */
+typedef uint32_t Table[2][KEYS];
+
 #define STEP 512
+
 FOR_EACH_CPU
-static void keys_of(const float *restrict x, const float *restrict y, int n, uint16_t *restrict kx, uint16_t *restrict ky, uint16_t *restrict ke) {
+static void keys_of(const float *restrict x, const float *restrict y, int n, uint16_t *restrict kx,
+                    uint16_t *restrict ky, uint16_t *restrict ke) {
     for (int i = 0; i < n; i++) {
         kx[i] = (uint16_t)key(x[i]);
         ky[i] = (uint16_t)key(y[i]);
         ke[i] = (uint16_t)key(x[i] - y[i]);
     }
 }
-static inline void count4(const uint16_t *k, uint32_t *t) {
+
+static inline void count_four(const uint16_t *keys, Table table) {
     uint64_t four;
-    memcpy(&four, k, 8);
-    t[four & 0xffff]++;
-    t[KEYS + ((four >> 16) & 0xffff)]++;
-    t[(four >> 32) & 0xffff]++;
-    t[KEYS + (four >> 48)]++;
+    memcpy(&four, keys, sizeof four);
+    table[0][four & 0xffff]++;
+    table[1][(four >> 16) & 0xffff]++;
+    table[0][(four >> 32) & 0xffff]++;
+    table[1][four >> 48]++;
 }
-static void histograms(const float *restrict x, const float *restrict y, int64_t n, int finite,
-                       uint32_t *restrict tables) {
+
+static void histograms(const float *restrict x, const float *restrict y, int64_t n, int finite, Table *tables) {
+    if (!tables) return;
     uint16_t kx[STEP], ky[STEP], ke[STEP];
-    uint32_t *tx = tables, *ty = tables + 2 * KEYS, *te = tables + 4 * KEYS;
     int64_t i = 0;
-    for (; finite && i + 4 <= n; ) {
+    while (finite && i + 4 <= n) {
         int m = n - i < STEP ? (int)(n - i) & ~3 : STEP;
         keys_of(x + i, y + i, m, kx, ky, ke);
-        for (int j = 0; j < m; j += 4) { count4(kx + j, tx); count4(ky + j, ty); count4(ke + j, te); }
+        for (int j = 0; j < m; j += 4) {
+            count_four(kx + j, tables[0]);
+            count_four(ky + j, tables[1]);
+            count_four(ke + j, tables[2]);
+        }
         i += m;
     }
     for (; i < n; i++) {
         if (!isfinite(x[i]) || !isfinite(y[i])) continue;
-        tx[key(x[i])]++;
-        ty[key(y[i])]++;
-        te[key(x[i] - y[i])]++;
+        tables[0][0][key(x[i])]++;
+        tables[1][0][key(y[i])]++;
+        tables[2][0][key(x[i] - y[i])]++;
     }
 }
 
+/* The octaves that Histogram keeps, as it lays them out; returns the top exponent, 0 for no values. */
+static int32_t compact(Table table, int64_t *counts) {
+    uint32_t *even[2] = {table[0], table[0] + KEYS / 2}, *odd[2] = {table[1], table[1] + KEYS / 2};
+    for (int sign = 0; sign < 2; sign++) { /* a difference of two finite values may have overflowed */
+        even[sign][LARGEST] += even[sign][LARGEST + 1] + odd[sign][LARGEST + 1];
+        even[sign][LARGEST + 1] = odd[sign][LARGEST + 1] = 0;
+    }
+    int used = LARGEST;
+    while (used >= 0 && !(even[0][used] | odd[0][used] | even[1][used] | odd[1][used])) used--;
+    if (used < 0) return 0;
+    int top = used / PER_OCTAVE < OCTAVES ? OCTAVES : used / PER_OCTAVE;
+    int low = (top - OCTAVES + 1) * PER_OCTAVE;
+    int64_t near_zero = 0;
+    for (int k = 0; k < low; k++) near_zero += (int64_t)even[0][k] + odd[0][k] + even[1][k] + odd[1][k];
+    counts[SIDE] = near_zero;
+    for (int k = 0; k < SIDE; k++) {
+        counts[SIDE + 1 + k] = (int64_t)even[0][low + k] + odd[0][low + k];
+        counts[SIDE - 1 - k] = (int64_t)even[1][low + k] + odd[1][low + k];
+    }
+    return top;
+}
+
 /* x and y are C-contiguous [outer, channels, inner]; lo and hi have one value a channel. */
-void inc_tb_update(const float *x, const float *y, int64_t outer, int64_t channels, int64_t inner, const float *lo,
-                   const float *hi, double *sums, double *extremes, uint32_t *tables) {
+static void add_all(const float *x, const float *y, int64_t outer, int64_t channels, int64_t inner, const float *lo,
+                    const float *hi, double *sums, double *extremes, Table *tables) {
     int64_t channel[LANES];
     float lane_lo[LANES], lane_hi[LANES];
     int64_t row = channels * inner, rows = row < BLOCK ? BLOCK / row : 1;
@@ -233,4 +284,14 @@ void inc_tb_update(const float *x, const float *y, int64_t outer, int64_t channe
             }
         }
     }
+}
+
+/* Writes three histograms to `counts` [3, BINS], unless it is NULL, and their top exponents to `tops`. */
+void inc_tb_update(const float *x, const float *y, int64_t outer, int64_t channels, int64_t inner, const float *lo,
+                   const float *hi, double *sums, double *extremes, int64_t *counts, int32_t *tops) {
+    static _Thread_local Table tables[3]; /* all zero between calls */
+    add_all(x, y, outer, channels, inner, lo, hi, sums, extremes, counts ? tables : NULL);
+    if (!counts) return;
+    for (int i = 0; i < 3; i++) tops[i] = compact(tables[i], counts + i * BINS);
+    memset(tables, 0, sizeof tables);
 }

@@ -36,24 +36,17 @@ class Histogram:
     top: int = OCTAVES
     counts: Counts = field(default_factory=lambda: np.zeros(BINS, np.int64))
 
-    def add_keys(self, table: npt.NDArray[np.integer]) -> None:
-        """`table` counts the values of each key (see `keys`); non-finite ones are not in it."""
-        both = table.reshape(2, KEYS // 2).astype(np.int64)
-        used = np.flatnonzero(both.any(axis=0))
-        if not used.size:
-            return
-        self.merge(_compact(both, max(OCTAVES, int(used[-1]) // PER_OCTAVE)))
-
     def merge(self, other: Histogram) -> None:
         top = max(self.top, other.top)
-        self.counts = self.raised(top) + other.raised(top)
+        self.counts = self.raised(top)
+        self.counts += other.raised(top)
         self.top = top
 
     def raised(self, top: int) -> Counts:
         """The counts as they would be had a value with exponent `top` been seen."""
         drop = min((top - self.top) * PER_OCTAVE, SIDE)
         if drop == 0:
-            return self.counts.copy()
+            return self.counts
         counts = np.zeros(BINS, np.int64)
         counts[drop:SIDE] = self.counts[: SIDE - drop]
         counts[SIDE] = self.counts[SIDE - drop : SIDE + drop + 1].sum()
@@ -77,7 +70,13 @@ def edges(top: int) -> npt.NDArray[np.float64]:
     return cast("npt.NDArray[np.float64]", np.concatenate([-positive[::-1], positive]))
 
 
-def _compact(both: Counts, top: int) -> Histogram:
+def from_keys(table: Counts) -> Histogram:
+    """`table` counts the values of each key (see `keys`); non-finite ones are not in it."""
+    both = table.reshape(2, KEYS // 2)
+    used = np.flatnonzero(both.any(axis=0))
+    if not used.size:
+        return Histogram()
+    top = max(OCTAVES, int(used[-1]) // PER_OCTAVE)
     low = (top - OCTAVES + 1) * PER_OCTAVE
     counts = np.empty(BINS, np.int64)
     counts[:SIDE] = both[1, low : low + SIDE][::-1]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inc_tb.errors import UsageError
-from inc_tb.histogram import KEYS, Histogram, keys
+from inc_tb.histogram import BINS, KEYS, OCTAVES, Histogram, from_keys, keys
 
 SUMS = (
     "count", "x", "x2", "x3", "x4", "y", "y2", "xy", "e", "e2",
@@ -41,9 +41,12 @@ class PairStats:
         self,
         channel_axis: int | None = None,
         limits: tuple[npt.ArrayLike, npt.ArrayLike] | None = None,
+        *,
+        histograms: bool = True,
     ) -> None:
         self.channel_axis = channel_axis
         self.limits = limits
+        self.with_histograms = histograms
         self.sums: Floats = np.zeros((0, len(SUMS)))
         self.extremes: Floats = np.zeros((0, len(EXTREMES)))
         self.reference = Histogram()
@@ -62,9 +65,9 @@ class PairStats:
         if x.size:
             use_c = _kernel is not None and x.dtype == y.dtype == np.float32
             update = _update_c if use_c else _update_numpy
-            tables = update(x, y, (outer, channels, inner), (low, high), sums, extremes)
-            for histogram, table in zip(self._histograms(), tables, strict=True):
-                histogram.add_keys(table)
+            found = update(x, y, (outer, channels, inner), (low, high), sums, extremes, self.with_histograms)
+            for histogram, more in zip(self._histograms(), found, strict=False):
+                histogram.merge(more)
         self._add(sums, extremes)
 
     def merge(self, other: PairStats) -> None:
@@ -141,7 +144,8 @@ def _update_numpy(
     limits: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]],
     sums: Floats,
     extremes: Floats,
-) -> npt.NDArray[np.integer]:
+    histograms: bool,
+) -> list[Histogram]:
     """The definition of every sum, for all dtypes; in blocks that stay in the cache."""
     x, y = x.reshape(layout), y.reshape(layout)
     tables = np.zeros((3, KEYS), np.int64)
@@ -173,10 +177,10 @@ def _update_numpy(
             finite = term if good is None else np.where(good, term, -sign * np.inf)
             highest = sign * (finite.max(axis=2).max(axis=0) if sign > 0 else finite.min(axis=2).min(axis=0))
             extremes[channel, i] = np.maximum(extremes[channel, i], highest)
-        for table, term in zip(tables, (a, b, e), strict=True):
+        for table, term in zip(tables, (a, b, e) if histograms else (), strict=False):
             values = term.ravel() if good is None else term[good]
             table += np.bincount(keys(_to_float32(values)), minlength=KEYS)
-    return tables
+    return [from_keys(table) for table in tables] if histograms else []
 
 
 class _Reducer:
@@ -218,11 +222,15 @@ def _update_c(
     limits: tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]],
     sums: Floats,
     extremes: Floats,
-) -> npt.NDArray[np.integer]:
-    tables = np.zeros((3, 2, KEYS), np.uint32)
-    arrays = [array.ctypes.data_as(ctypes.c_void_p) for array in (x, y, *limits, sums, extremes, tables)]
-    _kernel(*arrays[:2], *map(ctypes.c_int64, layout), *arrays[2:])  # type: ignore[misc]
-    return tables.sum(axis=1, dtype=np.int64)
+    histograms: bool,
+) -> list[Histogram]:
+    counts, tops = np.zeros((3, BINS), np.int64), np.zeros(3, np.int32)
+    arrays = [ctypes.c_void_p(array.ctypes.data) for array in (x, y, *limits, sums, extremes, tops)]
+    where = ctypes.c_void_p(counts.ctypes.data if histograms else None)
+    _kernel(*arrays[:2], *map(ctypes.c_int64, layout), *arrays[2:-1], where, arrays[-1])  # type: ignore[misc]
+    if not histograms:
+        return []
+    return [Histogram(max(int(top), OCTAVES), row) for top, row in zip(tops, counts, strict=True)]
 
 
 def _load_kernel() -> Any:

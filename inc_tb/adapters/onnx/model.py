@@ -1,0 +1,232 @@
+"""An ONNX file as a graph that can be asked: constants, quantization parameters, sessions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime as ort
+from google.protobuf.message import DecodeError, EncodeError
+from onnx import external_data_helper, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from inc_tb.capture import Array
+from inc_tb.errors import ModelError
+from inc_tb.records import Quantization
+
+QUANTIZE = "QuantizeLinear"
+DEQUANTIZE = "DequantizeLinear"
+_RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
+RANGES = {
+    "int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535),
+    "int4": (-8, 7), "uint4": (0, 15), "int2": (-2, 1), "uint2": (0, 3), "int32": (-(2**31), 2**31 - 1),
+    "float8e4m3fn": (-448, 448), "float8e4m3fnuz": (-240, 240), "float8e5m2": (-57344, 57344),
+    "float8e5m2fnuz": (-57344, 57344), "float4e2m1": (-6, 6),
+}  # fmt: skip
+
+
+class Model:
+    """The main graph of a model. Weights of models with external data stay on disk until asked for."""
+
+    def __init__(self, source: Any) -> None:
+        self.name = fspath(source) if isinstance(source, str | PathLike) else "the given ModelProto"
+        self.folder = Path(source).absolute().parent if isinstance(source, str | PathLike) else None
+        self.proto = self._load(source)
+        self.graph = self.proto.graph
+        self.nodes = list(self.graph.node)
+        self.initializers = {t.name: t for t in self.graph.initializer}
+        self.inputs = [i for i in self.graph.input if i.name not in self.initializers]
+        self.outputs = [o.name for o in self.graph.output]
+        self.producer = {out: node for node in self.nodes for out in node.output if out}
+        self.consumers: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+        for node in self.nodes:
+            for name in all_inputs(node):
+                self.consumers[name].append(node)
+        self.constants = self._find_constants()
+        self.opset = next((o.version for o in self.proto.opset_import if o.domain in ("", "ai.onnx")), 1)
+
+    def _load(self, source: Any) -> onnx.ModelProto:
+        if not isinstance(source, str | PathLike):
+            proto = onnx.ModelProto()
+            proto.CopyFrom(source)
+        else:
+            try:
+                proto = onnx.load(source, load_external_data=False)
+            except (DecodeError, OSError, ValueError) as error:
+                raise ModelError(f"{self.name}: not an ONNX model ({error}). Expected an .onnx file.") from error
+        if not proto.graph.node or not proto.opset_import:
+            raise ModelError(f"{self.name}: not an ONNX model, it has no graph. Expected an .onnx file.")
+        return proto
+
+    def _find_constants(self) -> set[str]:
+        known = set(self.initializers) | {t.values.name for t in self.graph.sparse_initializer} | {""}
+        for node in self.nodes:
+            fixed = node.op_type == "Constant" or (node.input and all(name in known for name in all_inputs(node)))
+            if fixed and node.op_type not in _RANDOM:
+                known.update(node.output)
+        return known - {""}
+
+    def constant(self, name: str) -> Array:
+        """The value of a tensor that does not depend on the input; quantized weights come dequantized."""
+        if name in self.initializers:
+            return self._tensor(self.initializers[name])
+        node = self.producer[name]
+        if node.op_type in (QUANTIZE, DEQUANTIZE):
+            values = self.constant(node.input[0])
+            quantization = self.quantization(node)
+            if node.op_type == DEQUANTIZE:
+                return dequantize(values, quantization)
+            return quantize(values, quantization)
+        feeds = {i: self.constant(i) for i in node.input if i}
+        results = ReferenceEvaluator(node).run(None, feeds)
+        return np.asarray(results[list(node.output).index(name)])
+
+    def _tensor(self, tensor: onnx.TensorProto) -> Array:
+        if external_data_helper.uses_external_data(tensor):
+            if self.folder is None:
+                raise ModelError(
+                    f"{self.name}: the weight {tensor.name} is in an external file that cannot be located. "
+                    "Give the model by its path."
+                )
+            tensor = onnx.TensorProto.FromString(tensor.SerializeToString())
+            try:
+                external_data_helper.load_external_data_for_tensor(tensor, str(self.folder))
+            except (OSError, ValueError, onnx.checker.ValidationError) as error:
+                raise ModelError(f"{self.name}: the external data of {tensor.name} cannot be read ({error}).") from error
+        return _plain(numpy_helper.to_array(tensor))
+
+    def elem_type(self, name: str) -> str:
+        """The ONNX name of a constant's type, as int8."""
+        tensor = self.initializers.get(name)
+        if tensor is None:
+            node = self.producer[name]
+            if node.op_type == QUANTIZE and len(node.input) > 2:
+                return self.elem_type(node.input[2])
+            for attribute in node.attribute:
+                if node.op_type == "Constant" and attribute.HasField("t"):
+                    return _type_name(attribute.t.data_type)
+            return str(self.constant(name).dtype)
+        return _type_name(tensor.data_type)
+
+    def quantization(self, node: onnx.NodeProto) -> Quantization:
+        """The parameters of a QuantizeLinear or DequantizeLinear."""
+        zero_point = node.input[2] if len(node.input) > 2 else ""
+        if zero_point:
+            dtype = self.elem_type(zero_point)
+        elif node.op_type == DEQUANTIZE and node.input[0] in self.constants:
+            dtype = self.elem_type(node.input[0])
+        else:
+            dtype = _type_name(attribute(node, "output_dtype", 0)) if attribute(node, "output_dtype", 0) else "uint8"
+        return self.parameters(
+            node.input[1], zero_point, dtype, attribute(node, "axis", 1), attribute(node, "block_size", 0)
+        )
+
+    def parameters(self, scale: str, zero_point: str, dtype: str, axis: int = 1, block: int = 0) -> Quantization:
+        low, high = RANGES.get(dtype, (-128, 127))
+        if scale not in self.constants:
+            return Quantization(dtype, None, None, low, high)
+        scales = self.constant(scale).astype(np.float32)
+        zeros = self.constant(zero_point).astype(np.int64) if zero_point else np.zeros(scales.shape, np.int64)
+        per_tensor = scales.size == 1
+        return Quantization(
+            dtype, scales.ravel() if scales.ndim <= 1 else scales, zeros.ravel() if zeros.ndim <= 1 else zeros,
+            low, high, None if per_tensor else axis, 0 if per_tensor else block,
+        )  # fmt: skip
+
+    def session(self, proto: onnx.ModelProto, threads: int = 0) -> ort.InferenceSession:
+        """Nothing is fused or reordered: every tensor of the file exists and has the value that the file says."""
+        options = ort.SessionOptions()
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        options.intra_op_num_threads = threads
+        options.enable_cpu_mem_arena = False
+        if self.folder is not None:
+            options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self.folder))
+        try:
+            return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        except EncodeError as error:
+            raise ModelError(
+                f"{self.name}: over 2 GB in one file, which ONNX Runtime cannot open. Save it with external data."
+            ) from error
+        except Exception as error:  # noqa: BLE001  onnxruntime raises many unrelated classes
+            first_line = str(error).splitlines()[0]
+            raise ModelError(f"{self.name}: ONNX Runtime cannot open it: {first_line}") from error
+
+    def with_outputs(self, names: Sequence[str], nodes: Iterable[onnx.NodeProto] = ()) -> onnx.ModelProto:
+        """This model with other outputs, and nodes appended that compute them."""
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self.proto)
+        proto.graph.node.extend(nodes)
+        del proto.graph.output[:]
+        proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
+        return proto
+
+
+def all_inputs(node: onnx.NodeProto) -> list[str]:
+    """What a node reads, including what its subgraphs read from outside."""
+    names = [name for name in node.input if name]
+    for graph in subgraphs(node):
+        inner = {out for n in graph.node for out in n.output} | {t.name for t in graph.initializer}
+        inner |= {i.name for i in graph.input}
+        used = [name for n in graph.node for name in all_inputs(n)] + [o.name for o in graph.output]
+        names.extend(name for name in used if name not in inner)
+    return names
+
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    found = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    return found + [g for a in node.attribute if a.type == onnx.AttributeProto.GRAPHS for g in a.graphs]
+
+
+def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
+    for found in node.attribute:
+        if found.name == name:
+            return helper.get_attribute_value(found)
+    return default
+
+
+def dequantize(values: Array, quantization: Quantization) -> npt.NDArray[np.float32]:
+    scale, zero = _aligned(values.ndim, quantization, values.shape)
+    return np.asarray((values.astype(np.float32) - zero.astype(np.float32)) * scale, np.float32)
+
+
+def quantize(values: Array, quantization: Quantization) -> Array:
+    scale, zero = _aligned(values.ndim, quantization, values.shape)
+    rounded = np.rint(np.asarray(values, np.float32) / scale) + zero
+    return np.asarray(np.clip(rounded, quantization.low, quantization.high), np.int64)
+
+
+def _aligned(ndim: int, q: Quantization, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Scale and zero point with a shape that broadcasts against the tensor."""
+    if q.scale is None or q.zero_point is None:
+        raise ModelError("a quantization scale is computed while the model runs, where a constant was expected.")
+    if q.block:
+        axis = (q.axis or 0) % ndim
+        cut = tuple(slice(0, n) for n in shape)
+        return (
+            np.repeat(q.scale, q.block, axis=axis)[cut],
+            np.repeat(q.zero_point.reshape(q.scale.shape), q.block, axis=axis)[cut],
+        )
+    if q.axis is None:
+        return q.scale.reshape(()), q.zero_point.reshape(())
+    at = [1] * ndim
+    at[q.axis % ndim] = -1
+    return q.scale.reshape(at), q.zero_point.reshape(at)
+
+
+def _type_name(data_type: int) -> str:
+    return str(onnx.TensorProto.DataType.Name(data_type)).lower()
+
+
+def _plain(array: Array) -> Array:
+    """Types that numpy does not know (bfloat16, int4, float8) as the next larger one that it does."""
+    if array.dtype.kind in "fiub" and array.dtype.itemsize and array.dtype.name in np.sctypeDict:
+        return array
+    wide: type[np.generic] = np.float32 if "float" in array.dtype.name else np.int32
+    return array.astype(wide)

@@ -1,0 +1,163 @@
+"""Two models and data in, a diagnosis out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from os import PathLike, cpu_count
+from typing import Any
+
+import numpy as np
+
+from inc_tb.capture import Adapter, Array, Batch, Input, Pair, Role, describe, open_models
+from inc_tb.data import open_data
+from inc_tb.diagnosis import Diagnosis
+from inc_tb.errors import DataError, MismatchError
+from inc_tb.histogram import Histogram
+from inc_tb.metrics import Measurement, channel_sqnr_db, op_table
+from inc_tb.records import ChannelRow, GraphNode, HistogramRow, Op, Quantization
+from inc_tb.rules import judge
+from inc_tb.stats import PairStats
+
+Key = tuple[str, Role]
+Progress = Callable[[int], None]
+_PAIRS_AT_ONCE = 64
+STORED: Sequence[Role] = ("output", "weight")
+"""Whose histograms and channels are kept; the others only serve the op table."""
+
+
+def diagnose(
+    reference: Any,
+    quantized: Any,
+    batches: str | PathLike[str] | Mapping[str, Array] | Iterable[Any],
+    *,
+    memory_budget: int = 1 << 30,
+    progress: Progress | None = None,
+) -> Diagnosis:
+    """Compare a quantized model with its reference, op by op.
+
+    Models are paths or objects. `batches` yields mappings from input name to array (or plain arrays
+    for a model with one input); a path as for `--data` works too. Only one batch is held at a time,
+    and its intermediate arrays are fetched in several passes where they exceed `memory_budget` bytes.
+    `progress` is called with the number of samples done so far.
+    """
+    adapter = open_models(reference, quantized, memory_budget=memory_budget)
+    if isinstance(batches, str | PathLike):
+        batches = open_data(batches, adapter.inputs(), adapter.batch_size())
+    collected, samples = collect(adapter, [batches] if isinstance(batches, Mapping) else batches, progress)
+    ops = adapter.ops()
+    measurements = measure(ops, collected)
+    suggestions = judge(measurements, adapter.framework)
+    by_name = {op.name: op for op in ops}
+    chosen = {key: stats for key, stats in collected.items() if key[1] in STORED}
+    return Diagnosis(
+        op_table(measurements),
+        suggestions,
+        [histogram_row(by_name[op], role, stats) for (op, role), stats in chosen.items()],
+        [channel_row(op, role, stats) for (op, role), stats in chosen.items() if stats.channels > 1],
+        [GraphNode(op.name, op.type, op.inputs) for op in ops],
+        describe(reference),
+        describe(quantized),
+        adapter.framework,
+        samples,
+        list(adapter.notes),
+    )
+
+
+def collect(
+    adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None
+) -> tuple[dict[Key, PairStats], int]:
+    """Statistics of every pair over all batches, and the number of samples."""
+    ops = {op.name: op for op in adapter.ops()}
+    collected: dict[Key, PairStats] = {}
+
+    def add(pair: Pair) -> None:
+        collected[pair.op, pair.role].update(pair.reference, pair.quantized)
+
+    def add_all(pool: ThreadPoolExecutor, pairs: Iterable[Pair]) -> None:
+        waiting = iter(pairs)
+        while some := list(islice(waiting, _PAIRS_AT_ONCE)):
+            for pair in some:
+                if (pair.op, pair.role) not in collected:
+                    limits = _limits(ops[pair.op], pair.role)
+                    with_histograms = pair.role in STORED
+                    collected[pair.op, pair.role] = PairStats(pair.channel_axis, limits, histograms=with_histograms)
+            list(pool.map(add, some))
+
+    samples = 0
+    inputs = adapter.inputs()
+    with ThreadPoolExecutor(max_workers=max(1, cpu_count() or 1)) as pool:
+        add_all(pool, adapter.weights())
+        for given in batches:
+            batch = as_batch(given, inputs)
+            add_all(pool, adapter.run(batch))
+            samples += next((len(array) for array in batch.values() if array.ndim), 1)
+            if progress is not None:
+                progress(samples)
+    if not samples:
+        raise DataError("the data has no samples; expected at least one batch. Check the data source.")
+    return collected, samples
+
+
+def as_batch(given: Any, inputs: Sequence[Input]) -> Batch:
+    if isinstance(given, Mapping):
+        return {str(name): np.asarray(array) for name, array in given.items()}
+    arrays = list(given) if isinstance(given, tuple | list) else [given]
+    if len(arrays) != len(inputs):
+        raise MismatchError(
+            f"a batch has {len(arrays)} arrays, the model has the inputs {[i.name for i in inputs]}. "
+            "Yield a mapping from input name to array."
+        )
+    return {i.name: np.asarray(array) for i, array in zip(inputs, arrays, strict=True)}
+
+
+def measure(ops: Sequence[Op], collected: Mapping[Key, PairStats]) -> list[Measurement]:
+    """What was collected, arranged by op."""
+    found = []
+    compared_at = {op.name: op.compared_at for op in ops}
+    for op in ops:
+        sources = dict.fromkeys(compared_at[name] for name in op.inputs if compared_at[name])
+        arrived = [collected[name, "output"] for name in sources if (name, "output") in collected]
+        if (op.name, "input") in collected:
+            arrived.append(collected[op.name, "input"])
+        output, isolated = collected.get((op.name, "output")), collected.get((op.name, "isolated"))
+        found.append(Measurement(op, collected.get((op.name, "weight")), output, isolated, arrived))
+    return found
+
+
+def histogram_row(op: Op, role: Role, stats: PairStats) -> HistogramRow:
+    top = max(stats.reference.top, stats.quantized.top)
+    quantization = op.weight if role == "weight" else op.activation
+    limits = quantization.limits if quantization is not None else None
+    return HistogramRow(
+        op.name, role, top, _sparse(stats.reference, top), _sparse(stats.quantized, top),
+        stats.error.top, _sparse(stats.error, stats.error.top),
+        (float(np.min(limits[0])), float(np.max(limits[1]))) if limits is not None else None,
+        _step(quantization),
+    )  # fmt: skip
+
+
+def channel_row(op: str, role: Role, stats: PairStats) -> ChannelRow:
+    columns = [
+        -stats.channel_extremes("neg_x_min"), stats.channel_extremes("x_max"),
+        -stats.channel_extremes("neg_y_min"), stats.channel_extremes("y_max"), channel_sqnr_db(stats),
+    ]  # fmt: skip
+    return ChannelRow(op, role, *([float(v) if np.isfinite(v) else None for v in column] for column in columns))
+
+
+def _limits(op: Op, role: Role) -> tuple[Any, Any] | None:
+    quantization = {"weight": op.weight, "output": op.activation}.get(role)
+    return quantization.limits if quantization is not None else None
+
+
+def _step(quantization: Quantization | None) -> float | None:
+    if quantization is None or quantization.scale is None or quantization.scale.size != 1:
+        return None
+    return float(quantization.scale.flat[0])
+
+
+def _sparse(histogram: Histogram, top: int) -> list[int]:
+    counts = histogram.raised(top)
+    used = np.flatnonzero(counts)
+    return [int(v) for pair in zip(used, counts[used], strict=True) for v in pair]

@@ -1,0 +1,1 @@
+def judge(*a): return []
