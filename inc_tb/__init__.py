@@ -1,0 +1,28 @@
+"""Find out why a quantized model lost its accuracy. The public names, nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+# Eager, because the function has the name of its module: whatever is imported first, inc_tb.diagnose is the function.
+from inc_tb.diagnose import diagnose
+from inc_tb.diagnosis import Diagnosis
+from inc_tb.errors import IncTbError
+from inc_tb.records import Suggestion, Trial
+
+if TYPE_CHECKING:
+    from inc_tb.events import Run, SummaryWriter, load, log_diagnosis
+
+__version__ = "0.1.0"
+__all__ = [
+    "Diagnosis", "IncTbError", "Run", "Suggestion", "SummaryWriter", "Trial", "diagnose", "load", "log_diagnosis",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The names that need TensorBoard's protocol buffers, which are loaded when first used."""
+    if name in ("Run", "SummaryWriter", "load", "log_diagnosis"):
+        from inc_tb import events
+
+        return getattr(events, name)
+    raise AttributeError(f"module 'inc_tb' has no attribute {name!r}")

@@ -243,7 +243,7 @@ class Graph:
     def _raw_quantization(self, step: Step, scale: int, zero_point: int) -> Quantization:
         node = step.node
         zero = node.input[zero_point] if zero_point < len(node.input) else ""
-        axis = 0 if step.type == "Conv" else 1
+        axis = 0 if step.type == "Conv" or (step.type == "Gemm" and attribute(node, "transB", 0)) else -1
         return self.model.parameters(node.input[scale], zero, self.model.elem_type(step.weight), axis)
 
     def _dequantized_by(self, tensor: str) -> Quantization | None:
@@ -282,7 +282,7 @@ class Graph:
             dtype = self.model.elem_type(step.weight)
             low, high = RANGES[dtype]
             zeros = self.model.constant(zero).astype(np.int64).ravel() if zero else np.zeros(1, np.int64)
-            axis = None if scales.size == 1 else (0 if step.type == "Conv" else 1)
+            axis = None if scales.size == 1 else (0 if step.type == "Conv" else -1)
             flat = scales.astype(np.float32).ravel()
             step.weight_quantization = Quantization(
                 dtype, flat, np.broadcast_to(zeros, flat.shape).copy(), low, high, axis

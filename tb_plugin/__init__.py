@@ -1,0 +1,1 @@
+"""The TensorBoard side of inc-tb."""
