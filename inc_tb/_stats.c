@@ -4,6 +4,7 @@
  * Loaded with ctypes, so it needs no Python headers, works on every Python version, and runs
  * without the GIL.
  */
+#include <float.h>
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -165,7 +166,7 @@ static int add(const float *x, const float *y, int64_t rows, int64_t stride, int
         s[CLIPPED] += o->clipped;
         s[NAN_X] += o->nan_x;
         s[NAN_Y] += o->nan_y;
-        double found[N_EXTREMES] = {-o->low_x, o->high_x, -o->low_y, o->high_y, o->worst};
+        double found[N_EXTREMES] = {-o->low_x, o->high_x, -o->low_y, o->high_y, fmin(o->worst, FLT_MAX)};
         for (int k = 0; k < N_EXTREMES; k++)
             if (found[k] > m[k]) m[k] = found[k];
     }

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from tensorboard.compat.proto.attr_value_pb2 import AttrValue
 from tensorboard.compat.proto.config_pb2 import RunMetadata
 from tensorboard.compat.proto.event_pb2 import Event, TaggedRunMetadata
 from tensorboard.compat.proto.graph_pb2 import GraphDef
-from tensorboard.compat.proto.step_stats_pb2 import DeviceStepStats, NodeExecStats, StepStats
+from tensorboard.compat.proto.step_stats_pb2 import DeviceStepStats, StepStats
 from tensorboard.compat.proto.summary_pb2 import (
     DATA_CLASS_BLOB_SEQUENCE,
     DATA_CLASS_SCALAR,
@@ -26,12 +30,14 @@ from tensorboard.compat.proto.types_pb2 import DT_DOUBLE, DT_FLOAT, DT_STRING
 
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.histogram import SIDE, edges
-from inc_tb.records import PLUGIN, HistogramRow, Trial
+from inc_tb.records import PLUGIN, VERSION, HistogramRow, Trial, storable_text
 
 BUCKETS = 96
 WORST_OPS = 64
 """Ops that get scalars and histograms of their own: thousands of tags make TensorBoard crawl."""
+LONGEST_SETTING = 200
 _ROLES = {"output": "activations", "weight": "weights"}
+Side = Literal["reference", "quantized"]
 
 
 def scalar(tag: str, number: float) -> Summary.Value:
@@ -40,7 +46,7 @@ def scalar(tag: str, number: float) -> Summary.Value:
 
 
 def text(tag: str, markdown: str) -> Summary.Value:
-    tensor = TensorProto(dtype=DT_STRING, string_val=[markdown.encode()], tensor_shape=_shape(1))
+    tensor = TensorProto(dtype=DT_STRING, string_val=[storable_text(markdown).encode()], tensor_shape=_shape(1))
     return _value(tag, "text", DATA_CLASS_TENSOR, tensor)
 
 
@@ -57,12 +63,13 @@ def blobs(tag: str, elements: Sequence[bytes]) -> Summary.Value:
 
 def scalars_of(diagnosis: Diagnosis, ops: int = WORST_OPS) -> list[Summary.Value]:
     table = diagnosis.ops
-    found = []
-    for row in diagnosis.worst(ops):
-        name = table["name"][row].lstrip("/")
-        for column in ("added_sqnr_db", "total_sqnr_db"):
-            if not np.isnan(table[column][row]):
-                found.append(scalar(f"{column}/{name}", table[column][row]))
+    shown = shown_names(table["name"].tolist())
+    found = [
+        scalar(f"{column}/{shown[table['name'][row]]}", table[column][row])
+        for row in diagnosis.worst(ops)
+        for column in ("added_sqnr_db", "total_sqnr_db")
+        if not np.isnan(table[column][row])
+    ]
     verdicts = table["verdict"].tolist()
     found += [scalar(f"ops/{verdict}", verdicts.count(verdict)) for verdict in ("bad", "watch", "ok")]
     totals = table["total_sqnr_db"][~np.isnan(table["total_sqnr_db"])]
@@ -71,17 +78,18 @@ def scalars_of(diagnosis: Diagnosis, ops: int = WORST_OPS) -> list[Summary.Value
     return found
 
 
-def histograms_of(diagnosis: Diagnosis, side: str, ops: int = WORST_OPS, tag: str = "{}") -> list[Summary.Value]:
-    """`side` is reference or quantized; both have the same buckets, so that they can be laid over each other."""
+def histograms_of(diagnosis: Diagnosis, side: Side, ops: int = WORST_OPS, tag: str = "{}") -> list[Summary.Value]:
+    """Both sides have the same buckets, so that they can be laid over each other."""
+    shown = shown_names(diagnosis.ops["name"].tolist())
     wanted = {diagnosis.ops["name"][row] for row in diagnosis.worst(ops)}
     return [
-        histogram(f"{tag.format(_ROLES[row.role])}/{row.op.lstrip('/')}", buckets(row, side))
+        histogram(f"{tag.format(_ROLES[row.role])}/{shown[row.op]}", buckets(row, side))
         for row in diagnosis.histograms
-        if row.op in wanted and (row.reference or row.quantized)
+        if row.op in wanted and row.role in _ROLES and (row.reference or row.quantized)
     ]
 
 
-def buckets(row: HistogramRow, side: str, count: int = BUCKETS) -> npt.NDArray[np.float64]:
+def buckets(row: HistogramRow, side: Side, count: int = BUCKETS) -> npt.NDArray[np.float64]:
     """Left edge, right edge and count of equal buckets over the range of both sides."""
     bins = edges(row.top)
     middles = (bins[:-1] + bins[1:]) / 2
@@ -89,85 +97,174 @@ def buckets(row: HistogramRow, side: str, count: int = BUCKETS) -> npt.NDArray[n
     used = np.array(row.reference[::2] + row.quantized[::2])
     low, high = bins[used.min()], bins[used.max() + 1]
     borders = np.linspace(low, high, count + 1)
-    sparse = np.array(getattr(row, side)).reshape(-1, 2)
+    sparse = np.array(getattr(row, side), np.int64).reshape(-1, 2)
     counts, _ = np.histogram(middles[sparse[:, 0]], borders, weights=sparse[:, 1])
     return np.stack([borders[:-1], borders[1:], counts], axis=1)
 
 
+def shown_names(names: Sequence[str]) -> dict[str, str]:
+    """Op -> its name in tags and graphs, where empty parts between slashes become groups without a name."""
+    return dict(zip(names, _unique(names), strict=True))
+
+
 def summary_text(diagnosis: Diagnosis, rows: int = 20) -> Summary.Value:
-    lines = [f"**{diagnosis.quantized}** against **{diagnosis.reference}**, {diagnosis.samples} samples", ""]
+    lines = [f"{_code(diagnosis.quantized)} against {_code(diagnosis.reference)}, {diagnosis.samples} samples", ""]
     for s in diagnosis.suggestions:
-        lines += [f"{s.rank}. **{s.rule}**: {s.because}", "", "```", s.recipe, "```", ""]
+        lines += [f"#### {s.rank}. {_plain(s.rule)}", "", _plain(s.because), ""]
+        lines += ["```", s.recipe, "```", ""] if s.recipe else []
     if not diagnosis.suggestions:
         lines += ["No op stands out.", ""]
     columns = ("name", "type", "added_sqnr_db", "arrived_sqnr_db", "total_sqnr_db", "verdict")
-    lines += ["| " + " | ".join(diagnosis.ops.column(c).label for c in columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["#### Ops that add the most noise", "", "| " + " | ".join(_heading(diagnosis, c) for c in columns) + " |"]
+    lines.append("|---|---|--:|--:|--:|---|")
     for row in diagnosis.worst(rows):
-        lines.append("| " + " | ".join(_cell(diagnosis.ops[c][row]) for c in columns) + " |")
-    return text("diagnosis", "\n".join(lines + [f"* {note}" for note in diagnosis.notes]))
+        values = [diagnosis.ops[c][row] for c in columns]
+        lines.append("| " + " | ".join([_code(values[0]), *map(_cell, values[1:])]) + " |")
+    lines += ["", *(f"* {_plain(note)}" for note in diagnosis.notes)]
+    return text("diagnosis", "\n".join(lines))
+
+
+def reference_text(diagnosis: Diagnosis) -> Summary.Value:
+    return text("reference", f"{_code(diagnosis.reference)}, with which the trials beside this run are compared")
 
 
 def trial_scalars(trial: Trial) -> list[Summary.Value]:
-    found = {f"trial/{name}": value for name, value in trial.objectives.items()}
-    if trial.accuracy is not None:
-        found["trial/accuracy"] = trial.accuracy
-        if trial.baseline is not None:
-            found["trial/accuracy_drop"] = trial.baseline - trial.accuracy
-    if trial.wall_s is not None:
-        found["trial/wall_s"] = trial.wall_s
-    found["trial/fallback_ops"] = len(trial.fallback)
-    return [scalar(tag, number) for tag, number in found.items()]
+    found: dict[str, float | None] = {
+        "accuracy": trial.accuracy,
+        "accuracy_drop": None if trial.accuracy is None or trial.baseline is None else trial.baseline - trial.accuracy,
+        **trial.objectives,
+        "fallback_ops": len(trial.fallback),
+        "wall_s": trial.wall_s,
+    }
+    return [scalar(f"trial/{name}", number) for name, number in found.items() if number is not None]
 
 
-def trial_hparams(trial: Trial) -> Sequence[Summary.Value]:
-    from tensorboard.plugins.hparams import summary_v2
+def trial_hparams(trial: Trial) -> list[Summary.Value]:
+    """The trial's settings and result. Without its own list of metrics HParams has a column for each op's scalars."""
+    from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summary_v2
 
-    flat: dict[str, bool | float | str] = {"fallback": ", ".join(trial.fallback) or "none"}
-    for name, value in trial.config.items():
-        flat[name] = value if isinstance(value, bool | int | float | str) else str(value)
-    return list(summary_v2.hparams_pb(flat, trial_id=trial.name).value)
+    settings: dict[str, bool | float | str] = {storable_text(str(k)): _setting(v) for k, v in trial.config.items()}
+    settings["fallback"] = _shortened(", ".join(trial.fallback)) or "none"
+    kinds = {bool: api_pb2.DATA_TYPE_BOOL, float: api_pb2.DATA_TYPE_FLOAT64, str: api_pb2.DATA_TYPE_STRING}
+    tags = [value.tag for value in trial_scalars(trial)]
+    experiment = api_pb2.Experiment(
+        hparam_infos=[api_pb2.HParamInfo(name=name, type=kinds[type(value)]) for name, value in settings.items()],
+        metric_infos=[
+            api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag), display_name=tag.partition("/")[2]) for tag in tags
+        ],
+    )
+    now = time.time()
+    took = trial.wall_s if trial.wall_s is not None and 0 <= trial.wall_s < now else 0.0
+    ended = plugin_data_pb2.SessionEndInfo(status=api_pb2.STATUS_SUCCESS, end_time_secs=now)
+    stored = {
+        metadata.EXPERIMENT_TAG: plugin_data_pb2.HParamsPluginData(experiment=experiment),
+        metadata.SESSION_END_INFO_TAG: plugin_data_pb2.HParamsPluginData(session_end_info=ended),
+    }
+    started = summary_v2.hparams_pb(settings, trial_id=storable_text(trial.name), start_time_secs=now - took)
+    return [
+        *started.value,
+        *(
+            Summary.Value(tag=tag, metadata=metadata.create_summary_metadata(data), tensor=metadata.NULL_TENSOR)
+            for tag, data in stored.items()
+        ),
+    ]
 
 
-def graph_events(diagnosis: Diagnosis) -> list[Event]:
-    """The model for the Graphs dashboard, and its noise as compute time, by which Graphs colours the nodes."""
-    table = diagnosis.ops
-    added = dict(zip(table["name"], table["added_sqnr_db"], strict=True))
+def graph_event(diagnosis: Diagnosis) -> Event:
+    """The model for the Graphs dashboard."""
+    added = _added_noise(diagnosis)
+    names = _node_names(diagnosis)
     graph = GraphDef()
-    stats = DeviceStepStats(device="noise added, 1 µs = 1 ppm")
-    now = int(time.time() * 1e6)
     for node in diagnosis.graph:
-        made = graph.node.add(name=_node_name(node.name), op=node.type, input=[_node_name(i) for i in node.inputs])
-        noise = added.get(node.name, float("nan"))
-        if not np.isnan(noise):
-            made.attr["added_sqnr_db"].CopyFrom(AttrValue(f=noise))
-            micros = max(1, int(1e6 * 10 ** (-noise / 10)))
-            stats.node_stats.append(
-                NodeExecStats(node_name=made.name, all_start_micros=now, op_end_rel_micros=micros, all_end_rel_micros=micros)
-            )
+        made = graph.node.add(name=names[node.name], op=storable_text(node.type))
+        made.input.extend(names[name] for name in node.inputs if name in names)
+        if node.name in added:
+            made.attr["added_sqnr_db"].CopyFrom(AttrValue(f=added[node.name]))
+    return Event(graph_def=graph.SerializeToString())
+
+
+def noise_event(diagnosis: Diagnosis, step: int) -> Event:
+    """The noise that each op adds, as its compute time, because Graphs colours the nodes by that."""
+    names = _node_names(diagnosis)
+    stats = DeviceStepStats(device="/device:noise:0")  # Graphs leaves out devices whose names look different
+    now = int(time.time() * 1e6)
+    for name, noise_db in _added_noise(diagnosis).items():
+        if name in names:
+            parts_per_million = int(min(1e12, max(1, 1e6 * 10 ** (-noise_db / 10))))
+            stats.node_stats.add(
+                node_name=names[name], all_start_micros=now,
+                op_end_rel_micros=parts_per_million, all_end_rel_micros=parts_per_million,
+            )  # fmt: skip
     run = RunMetadata(step_stats=StepStats(dev_stats=[stats]))
-    tagged = TaggedRunMetadata(tag="quantization noise", run_metadata=run.SerializeToString())
-    return [Event(graph_def=graph.SerializeToString()), Event(tagged_run_metadata=tagged)]
+    tag = f"noise at step {step} (1 µs = 1 ppm)"
+    return Event(tagged_run_metadata=TaggedRunMetadata(tag=tag, run_metadata=run.SerializeToString()))
 
 
-def _node_name(name: str) -> str:
-    return name.lstrip("/") or "_"
+def _added_noise(diagnosis: Diagnosis) -> dict[str, float]:
+    columns = zip(diagnosis.ops["name"], diagnosis.ops["added_sqnr_db"], strict=True)
+    return {name: float(noise) for name, noise in columns if not np.isnan(noise)}
+
+
+def _node_names(diagnosis: Diagnosis) -> Mapping[str, str]:
+    """Graphs takes what follows a colon for an output's number, and a leading ^ for a mark of its own."""
+    plain = [re.sub(r"[:^]", "_", node.name) for node in diagnosis.graph]
+    return {n.name: shown for n, shown in zip(diagnosis.graph, _unique(plain), strict=True)}
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    found: dict[str, None] = {}
+    for name in names:
+        plain = "/".join(filter(None, storable_text(name).split("/"))) or "unnamed"
+        shown, copy = plain, 1
+        while shown in found:
+            copy += 1
+            shown = f"{plain}_{copy}"
+        found[shown] = None
+    return list(found)
+
+
+def _setting(value: Any) -> bool | float | str:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float) and abs(value) < 1e300 and math.isfinite(value):
+        return float(value)
+    return _shortened(value if isinstance(value, str) else str(value))
+
+
+def _shortened(words: str) -> str:
+    """HParams shows a setting in one cell and offers every value as a filter."""
+    kept = storable_text(words)
+    return kept if len(kept) <= LONGEST_SETTING else kept[: LONGEST_SETTING - 1] + "…"
+
+
+def _heading(diagnosis: Diagnosis, column: str) -> str:
+    found = diagnosis.ops.column(column)
+    return f"{found.label} ({found.unit})" if found.unit else found.label
+
+
+def _code(words: str) -> str:
+    """Literally, in a line of Markdown."""
+    quote = "``" if "`" in words else "`"
+    return f"{quote}{' '.join(words.split())}{quote}".replace("|", "\\|")
+
+
+def _plain(words: str) -> str:
+    return re.sub(r"([\\`*_\[\]#|])", r"\\\1", words).replace("<", "&lt;")
 
 
 def _cell(value: object) -> str:
-    if isinstance(value, str):
-        return f"`{value}`" if "/" in value else value
-    return "" if value != value else f"{value:.1f}"
+    return _plain(value) if isinstance(value, str) else "" if value != value else f"{value:.1f}"
 
 
 def _value(tag: str, plugin: str, data_class: DataClass, tensor: TensorProto) -> Summary.Value:
-    content = b'{"version":1}' if plugin == PLUGIN else b""
+    content = msgspec.json.encode({"version": VERSION}) if plugin == PLUGIN else b""
     metadata = SummaryMetadata(
         data_class=data_class, plugin_data=SummaryMetadata.PluginData(plugin_name=plugin, content=content)
     )
-    return Summary.Value(tag=tag.encode("utf-8", "replace").decode(), metadata=metadata, tensor=tensor)
+    return Summary.Value(tag=storable_text(tag), metadata=metadata, tensor=tensor)
 
 
 def _shape(*dims: int) -> TensorShapeProto:
     return TensorShapeProto(dim=[TensorShapeProto.Dim(size=n) for n in dims])
-
-

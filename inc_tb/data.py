@@ -37,6 +37,13 @@ class Data:
     def __iter__(self) -> Iterator[Any]:
         return iter(self.make())
 
+    def first(self, samples: int | None) -> Data:
+        """Only so many samples; None for all."""
+        if samples is None:
+            return self
+        known = samples if self.samples is None else min(samples, self.samples)
+        return Data(lambda: _first(self, samples), known)
+
 
 def open_data(source: str | PathLike[str], inputs: Sequence[Input], batch_size: int = 32) -> Data:
     """The batches that `source` describes, for a model with these inputs."""
@@ -52,6 +59,18 @@ def open_data(source: str | PathLike[str], inputs: Sequence[Input], batch_size: 
         return _function(Path(file), function)
     problem = "cannot be read as data" if path.exists() else "no such file"
     raise DataError(f"{source}: {problem}; expected {EXPECTED}.")
+
+
+def _first(batches: Iterable[Any], samples: int) -> Iterator[Any]:
+    for batch in batches:
+        is_mapping = isinstance(batch, Mapping)
+        arrays = batch.values() if is_mapping else batch if isinstance(batch, tuple | list) else [batch]
+        size = min(len(array) for array in arrays)
+        if size >= samples:
+            yield {name: a[:samples] for name, a in batch.items()} if is_mapping else [a[:samples] for a in arrays]
+            return
+        yield batch
+        samples -= size
 
 
 def _folder(path: Path, inputs: Sequence[Input], batch_size: int) -> Data:

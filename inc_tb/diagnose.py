@@ -45,7 +45,16 @@ def diagnose(
     adapter = open_models(reference, quantized, memory_budget=memory_budget)
     if isinstance(batches, str | PathLike):
         batches = open_data(batches, adapter.inputs(), adapter.batch_size())
-    collected, samples = collect(adapter, [batches] if isinstance(batches, Mapping) else batches, progress)
+    elif isinstance(batches, Mapping):
+        batches = [batches]
+    return diagnose_adapted(adapter, batches, names=(describe(reference), describe(quantized)), progress=progress)
+
+
+def diagnose_adapted(
+    adapter: Adapter, batches: Iterable[Any], *, names: tuple[str, str], progress: Progress | None = None
+) -> Diagnosis:
+    """The same for models that are open already; `names` are what the log calls them."""
+    collected, samples = collect(adapter, batches, progress)
     ops = adapter.ops()
     measurements = measure(ops, collected)
     suggestions = judge(measurements, adapter.framework)
@@ -57,8 +66,7 @@ def diagnose(
         [histogram_row(by_name[op], role, stats) for (op, role), stats in chosen.items()],
         [channel_row(op, role, stats) for (op, role), stats in chosen.items() if stats.channels > 1],
         [GraphNode(op.name, op.type, op.inputs) for op in ops],
-        describe(reference),
-        describe(quantized),
+        *names,
         adapter.framework,
         samples,
         list(adapter.notes),

@@ -11,12 +11,17 @@ import itertools
 import os
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 
 import google_crc32c
+from google.protobuf.message import DecodeError
 from tensorboard.compat.proto.event_pb2 import Event
+
+from inc_tb.errors import UsageError
 
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
@@ -24,33 +29,45 @@ _count = itertools.count()
 
 
 class EventFile:
-    """A new event file in a folder. Never appends: after a torn record nothing would be read."""
+    """A new event file in a folder. Never appends: after a torn record nothing would be read.
 
-    def __init__(self, folder: Path) -> None:
+    Names sort by time, since TensorBoard's Python loader never goes back to a name that sorts before the last one.
+    """
+
+    def __init__(self, folder: Path, suffix: str = "") -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        maker = f"{socket.gethostname()}.{os.getpid()}"
         while True:
-            name = f"events.out.tfevents.{time.time():017.6f}.{socket.gethostname()}.{os.getpid()}.{next(_count)}"
+            name = f"events.out.tfevents.{time.time():017.6f}.{maker}.{next(_count)}{suffix}"
             try:
                 self._file = (folder / name).open("xb", buffering=0)
                 break
             except FileExistsError:
                 continue
         self.path = folder / name
+        self._lock = threading.Lock()
         self.write(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def write(self, event: Event) -> None:
-        data = event.SerializeToString()
-        length = struct.pack("<Q", len(data))
-        record = memoryview(_HEADER.pack(len(data), _masked(length)) + data + _FOOTER.pack(_masked(data)))
-        while record:
-            record = record[self._file.write(record) :]
+        record = _framed(event)
+        with self._lock:
+            if self._file.closed:
+                raise UsageError(f"{self.path}: the writer is closed. Open a new one, which continues with a new file.")
+            start = self._file.tell()
+            try:
+                _write_all(self._file, record)
+            except BaseException:
+                # A full disk or Ctrl-C in the middle: nothing behind half a record would ever be read.
+                self._file.truncate(start)
+                self._file.seek(start)
+                raise
 
     def close(self) -> None:
         self._file.close()
 
 
 def read_events(path: Path) -> Iterator[Event]:
-    """The events of a file up to where it ends or is damaged."""
+    """The events of a file up to where it ends or is damaged, leaving out those of which nobody can make sense."""
     with path.open("rb") as file:
         while len(header := file.read(_HEADER.size)) == _HEADER.size:
             length, checksum = _HEADER.unpack(header)
@@ -59,13 +76,28 @@ def read_events(path: Path) -> Iterator[Event]:
             data, footer = file.read(length), file.read(_FOOTER.size)
             if len(footer) < _FOOTER.size or _FOOTER.unpack(footer)[0] != _masked(data):
                 return
-            yield Event.FromString(data)
+            try:
+                event = Event.FromString(data)
+            except DecodeError:  # such as a foreign writer's tag that is no UTF-8
+                continue
+            yield event
 
 
 def event_files(folder: Path) -> list[Path]:
-    return sorted(p for p in folder.glob("*.tfevents.*") if p.is_file())
+    return sorted(p for p in folder.glob("*.tfevents.*") if p.is_file()) if folder.is_dir() else []
+
+
+def _framed(event: Event) -> bytes:
+    data: bytes = event.SerializeToString()
+    return _HEADER.pack(len(data), _masked(struct.pack("<Q", len(data)))) + data + _FOOTER.pack(_masked(data))
+
+
+def _write_all(file: FileIO, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
 
 
 def _masked(data: bytes) -> int:
-    crc = google_crc32c.value(data)
+    crc = int(google_crc32c.value(data))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -28,8 +29,9 @@ class SummaryWriter:
     """Writes one run: `logdir` is the run's folder, such as nc_workspace/trial-001.
 
     Everything is on disk when a call returns. Steps must grow; left out, the next one is taken. The
-    reference's histograms go into the run `fp32` beside this one, so that the Histograms dashboard shows
-    both under the same name; `worst_ops` limits how many ops get scalars and histograms there.
+    reference's histograms go into the run `fp32` beside this one (`fp32-…` for a second reference), so that the
+    Histograms dashboard shows both under the same name; `worst_ops` limits how many ops get scalars and
+    histograms there. HParams takes its columns from one trial, so give all trials of a folder the same settings.
     """
 
     def __init__(self, logdir: str | PathLike[str], *, worst_ops: int = dashboards.WORST_OPS) -> None:
@@ -37,6 +39,7 @@ class SummaryWriter:
         self.worst_ops = worst_ops
         self._last_step = _last_step(self.logdir)
         self._file = EventFile(self.logdir)
+        self._graph: Event | None = None
 
     def __enter__(self) -> SummaryWriter:
         return self
@@ -55,9 +58,7 @@ class SummaryWriter:
         self._write(dashboards.scalars_of(diagnosis, self.worst_ops), step)
         self._write(dashboards.histograms_of(diagnosis, "quantized", self.worst_ops), step)
         self._write([dashboards.summary_text(diagnosis)], step)
-        for event in dashboards.graph_events(diagnosis):
-            event.wall_time, event.step = time.time(), step
-            self._file.write(event)
+        self._write_graph(diagnosis, step)
         self._write_reference(diagnosis)
 
     def add_trial(self, trial: Trial, step: int | None = None) -> None:
@@ -70,40 +71,66 @@ class SummaryWriter:
         """One event, so that a reader sees all of the values or none."""
         self._file.write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
 
+    def _write_graph(self, diagnosis: Diagnosis, step: int) -> None:
+        graph = dashboards.graph_event(diagnosis)
+        if graph != self._graph:  # TensorBoard keeps one graph a run and complains about more
+            self._file.write(Event(wall_time=time.time(), step=step, graph_def=graph.graph_def))
+            self._graph = graph
+        noise = dashboards.noise_event(diagnosis, step)
+        self._file.write(Event(wall_time=time.time(), step=step, tagged_run_metadata=noise.tagged_run_metadata))
+
     def _write_reference(self, diagnosis: Diagnosis) -> None:
-        """Once for each reference, however many trials are compared with it."""
-        values = dashboards.histograms_of(diagnosis, "reference", self.worst_ops)
-        names = "\n".join(diagnosis.ops["name"])
-        digest = hashlib.sha256(f"{diagnosis.reference}\n{names}".encode()).hexdigest()[:12]
-        folder = self.logdir.parent / REFERENCE_RUN
-        marker = f"inc-tb reference {digest}"
-        for path in event_files(folder) if folder.is_dir() else ():
-            first = next((v for e in read_events(path) for v in e.summary.value), None)
-            if first is not None and first.tag == "reference":
-                if first.tensor.string_val[0].decode() == marker:
-                    return
-                folder = self.logdir.parent / f"{REFERENCE_RUN}-{digest}"
-        if folder.is_dir() and event_files(folder) and folder.name != REFERENCE_RUN:
-            return
-        file = EventFile(folder)
-        summary = Summary(value=[dashboards.text("reference", marker), *values])
-        file.write(Event(wall_time=time.time(), step=0, summary=summary))
-        file.close()
+        """Every op once, however many trials have it among their worst."""
+        folder, mark = _reference_run(self.logdir, diagnosis)
+        known = {v.tag for path in event_files(folder) for event in read_events(path) for v in event.summary.value}
+        values = [
+            dashboards.reference_text(diagnosis),
+            *dashboards.histograms_of(diagnosis, "reference", self.worst_ops),
+        ]
+        missing = [value for value in values if value.tag not in known]
+        if missing:
+            file = EventFile(folder, mark)
+            file.write(Event(wall_time=time.time(), step=0, summary=Summary(value=missing)))
+            file.close()
 
     def _next_step(self, tag: str, step: int | None) -> int:
         last = self._last_step.get(tag, -1)
-        if step is None:
-            step = last + 1
+        step = last + 1 if step is None else _whole_step(step)
         if step <= last:
             raise UsageError(
-                f"step {step} was given after step {last}; TensorBoard drops steps that do not grow. Give a larger step."
+                f"step {step} was given after step {last}; TensorBoard drops steps that do not grow. "
+                f"Give a step from {last + 1} on, or none."
             )
         self._last_step[tag] = step
         return step
 
 
+def _whole_step(step: int) -> int:
+    try:
+        whole = operator.index(step)
+    except TypeError:
+        whole = -1
+    if not 0 <= whole < 1 << 63:
+        raise UsageError(f"step {step!r} was given; expected a whole number from 0 on, or none for the next one.")
+    return whole
+
+
+def _reference_run(run: Path, diagnosis: Diagnosis) -> tuple[Path, str]:
+    """The folder for the reference's histograms, and how the names of its event files end.
+
+    A folder that holds anything else, such as another reference or a run of the user, is left alone.
+    """
+    told_by = "\n".join([diagnosis.reference, *diagnosis.ops["name"]])
+    digest = hashlib.sha256(told_by.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    mark = f".reference-{digest}"
+    shared = run.parent / REFERENCE_RUN
+    if shared.resolve() != run.resolve() and all(path.name.endswith(mark) for path in event_files(shared)):
+        return shared, mark
+    return run.parent / f"{REFERENCE_RUN}-{digest}", mark
+
+
 def diagnosis_records(diagnosis: Diagnosis) -> list[Summary.Value]:
-    rows: dict[records.Kind, Sequence[Any]] = {
+    rows: dict[records.RowKind, Sequence[Any]] = {
         "histograms": diagnosis.histograms, "channels": diagnosis.channels,
         "suggestions": diagnosis.suggestions, "graph": diagnosis.graph,
     }  # fmt: skip
@@ -115,10 +142,11 @@ def diagnosis_records(diagnosis: Diagnosis) -> list[Summary.Value]:
 
 
 def log_diagnosis(writer: Any, diagnosis: Diagnosis, step: int | None = None) -> None:
-    """Add a diagnosis to a writer that is there already.
+    """Add a diagnosis to a writer that is there already, at the step that the writer's other data has.
 
     Takes torch.utils.tensorboard and tensorboardX writers, writers of tf.summary, and ours. Both sides'
-    histograms go into the writer's own run, the reference's under activations_fp32 and weights_fp32.
+    histograms go into the writer's own run, the reference's under activations_fp32 and weights_fp32. The
+    graph is left out: a run has one, which may be the user's.
     """
     if isinstance(writer, SummaryWriter):
         writer.add_diagnosis(diagnosis, step)
@@ -131,35 +159,41 @@ def log_diagnosis(writer: Any, diagnosis: Diagnosis, step: int | None = None) ->
         *dashboards.histograms_of(diagnosis, "reference", tag="{}_fp32"),
         dashboards.summary_text(diagnosis),
     ]
-    add(Summary(value=values), 0 if step is None else step)
+    add(Summary(value=values), 0 if step is None else _whole_step(step))
 
 
 def _adder(writer: Any) -> Callable[[Summary, int], None]:
     """How a foreign writer takes a summary. Only what the user has loaded already is looked up."""
     if hasattr(writer, "_get_file_writer"):
-        files = writer._get_file_writer()
-        foreign = sys.modules.get("tensorboardX.proto.event_pb2")
-        is_tensorboardx = type(writer).__module__.partition(".")[0] == "tensorboardX"
-        event_type = foreign.Event if foreign is not None and is_tensorboardx else Event
-
-        def add(summary: Summary, step: int) -> None:
-            files.add_event(event_type.FromString(Event(summary=summary).SerializeToString()), step, time.time())
-            files.flush()
-
-        return add
+        return _add_to_file_writer(writer._get_file_writer())
     tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None and hasattr(writer, "as_default"):
-
-        def add_with_tensorflow(summary: Summary, step: int) -> None:
-            with writer.as_default():
-                tensorflow.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)
-            writer.flush()
-
-        return add_with_tensorflow
+    if tensorflow is not None and isinstance(writer, tensorflow.summary.SummaryWriter):
+        return _add_with_tensorflow(tensorflow, writer)
     raise UsageError(
         f"cannot log to a {type(writer).__module__}.{type(writer).__qualname__}; expected a SummaryWriter of "
         "torch.utils.tensorboard, tensorboardX or inc_tb, or a writer of tf.summary.create_file_writer."
     )
+
+
+def _add_to_file_writer(files: Any) -> Callable[[Summary, int], None]:
+    # tensorboardX has protocol buffers of its own and takes no others.
+    is_tensorboardx = type(files).__module__.partition(".")[0] == "tensorboardX"
+    event_type = sys.modules["tensorboardX.proto.event_pb2"].Event if is_tensorboardx else Event
+
+    def add(summary: Summary, step: int) -> None:
+        files.add_event(event_type.FromString(Event(summary=summary).SerializeToString()), step, time.time())
+        files.flush()
+
+    return add
+
+
+def _add_with_tensorflow(tensorflow: Any, writer: Any) -> Callable[[Summary, int], None]:
+    def add(summary: Summary, step: int) -> None:
+        with writer.as_default():
+            tensorflow.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)
+        writer.flush()
+
+    return add
 
 
 @dataclass
@@ -198,8 +232,10 @@ class Run:
 def load(run: str | PathLike[str]) -> Run:
     """Read a run back. A file that was cut off is read up to the last whole event."""
     folder = Path(run)
-    if not folder.is_dir() or not event_files(folder):
-        raise DataError(f"{folder}: no event files there; expected the folder of one run, such as nc_workspace/trial-001.")
+    if not event_files(folder):
+        raise DataError(
+            f"{folder}: no event files there; expected the folder of one run, such as nc_workspace/trial-001."
+        )
     found = Run(str(folder))
     stored: dict[int, dict[str, list[bytes]]] = {}
     for path in event_files(folder):
@@ -217,20 +253,21 @@ def load(run: str | PathLike[str]) -> Run:
     return found
 
 
-def _decode_diagnosis(tags: dict[str, list[bytes]]) -> Diagnosis:
+def _decode_diagnosis(tags: Mapping[str, Sequence[bytes]]) -> Diagnosis:
     table, meta = records.decode_table(tags["quantization/ops"])
-    rows: dict[str, list[Any]] = {
+    parts: dict[str, Any] = {
         kind: records.decode_rows(kind, tags[f"quantization/{kind}"])
-        for kind in records.KINDS
-        if kind not in ("ops", "trial") and f"quantization/{kind}" in tags
+        for kind in records.ROW_KINDS
+        if kind != "trial" and f"quantization/{kind}" in tags
     }
-    return Diagnosis(table, **rows, **meta)
+    known = {f.name for f in fields(Diagnosis)}
+    return Diagnosis(table, **parts, **{name: value for name, value in meta.items() if name in known})
 
 
 def _last_step(folder: Path) -> dict[str, int]:
     """The largest step of each of our tags among the files that are there already."""
     found: dict[str, int] = {}
-    for path in event_files(folder) if folder.is_dir() else ():
+    for path in event_files(folder):
         for event in read_events(path):
             for value in event.summary.value:
                 if value.metadata.plugin_data.plugin_name == records.PLUGIN:

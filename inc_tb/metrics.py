@@ -208,7 +208,6 @@ def arrived_sqnr_db(m: Measurement) -> Value:
     return 10 * math.log10(power / noise) if noise > 0 else "what reaches this op has no error"
 
 
-
 def _missing(m: Measurement) -> str:
     return m.op.note or "not measured"
 

@@ -1,17 +1,22 @@
 """What is stored: the contract between the library, the event file and the page.
 
-A record is a sequence of byte strings. Element 0 is a JSON header (version, kind, a checksum for
-each of the other elements); the others are gzip: one column of a table each, or a chunk of JSON.
-A reader therefore fetches one column of a hundred runs, or the histograms of one op, without
+A record is a sequence of byte strings. Element 0 is a JSON header (a checksum of itself, version,
+kind, a checksum of each other element); the others are gzip: one column of a table each, or a chunk
+of JSON. A reader therefore fetches one column of a hundred runs, or the histograms of one op, without
 decoding the rest.
+
+JSON has no NaN and no lone surrogates: a number that is not finite becomes null, and a character
+that UTF-8 cannot hold becomes its escape.
 """
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast, get_args
 
 import google_crc32c
 import msgspec
@@ -22,8 +27,10 @@ from inc_tb.errors import RecordError
 
 VERSION = 1
 PLUGIN = "quantization"
-KINDS = ("ops", "histograms", "channels", "suggestions", "graph", "trial")
-Kind = Literal["ops", "histograms", "channels", "suggestions", "graph", "trial"]
+RowKind = Literal["histograms", "channels", "suggestions", "graph", "trial"]
+Kind = Literal["ops"] | RowKind
+ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)
+KINDS: tuple[Kind, ...] = ("ops", *ROW_KINDS)
 ROWS_PER_CHUNK = 32
 
 Value = float | str
@@ -113,7 +120,7 @@ class OpTable(Mapping[str, npt.NDArray[Any]]):
                 arrays.append(np.array(values, dtype=object))
                 filled.append(column)
                 continue
-            reasons = [v if isinstance(v, str) else "" if np.isfinite(v) else "not a finite number" for v in values]
+            reasons = [_why_no_number(v) for v in values]
             arrays.append(np.array([np.nan if r else v for v, r in zip(values, reasons, strict=True)], np.float64))
             filled.append(msgspec.structs.replace(column, nulls=_ranges(reasons)))
         return cls(filled, arrays)
@@ -211,9 +218,14 @@ class Trial(msgspec.Struct, omit_defaults=True):
 
 
 Row = TypeVar("Row", HistogramRow, ChannelRow, Suggestion, GraphNode, Trial)
-_ROWS: dict[str, type[Any]] = {
-    "histograms": HistogramRow, "channels": ChannelRow, "suggestions": Suggestion, "graph": GraphNode, "trial": Trial,
-}  # fmt: skip
+Decoded = TypeVar("Decoded")
+_DECODERS: Mapping[RowKind, msgspec.json.Decoder[list[Any]]] = {
+    "histograms": msgspec.json.Decoder(list[HistogramRow]),
+    "channels": msgspec.json.Decoder(list[ChannelRow]),
+    "suggestions": msgspec.json.Decoder(list[Suggestion]),
+    "graph": msgspec.json.Decoder(list[GraphNode]),
+    "trial": msgspec.json.Decoder(list[Trial]),
+}
 
 
 class _Header(msgspec.Struct, omit_defaults=True):
@@ -234,36 +246,84 @@ def encode_table(table: OpTable, meta: Mapping[str, Any]) -> list[bytes]:
 
 def decode_table(blobs: Sequence[bytes]) -> tuple[OpTable, dict[str, Any]]:
     header, elements = _open("ops", blobs)
-    arrays = [
-        _decode_column(column, gzip.decompress(element), header.rows)
-        for column, element in zip(header.columns, elements, strict=True)
-    ]
-    return OpTable(header.columns, arrays), header.meta
+
+    def columns() -> list[npt.NDArray[Any]]:
+        return [
+            _decode_column(column, gzip.decompress(element), header.rows)
+            for column, element in zip(header.columns, elements, strict=True)
+        ]
+
+    return OpTable(header.columns, _read("ops", columns)), header.meta
 
 
-def encode_rows(kind: Kind, rows: Sequence[Row]) -> list[bytes]:
-    """Rows in chunks; all rows of one op are in the same chunk."""
+def encode_rows(kind: RowKind, rows: Sequence[Row]) -> list[bytes]:
+    """Rows in chunks; all rows of one op are in the same chunk, also where they come from different passes."""
+    groups: dict[str, list[Row]] = {}
+    for position, row in enumerate(rows):
+        groups.setdefault(getattr(row, "op", f"row {position}"), []).append(_storable(row))
     chunks: list[list[Row]] = [[]]
     index: dict[str, int] = {}
-    for row in rows:
-        op = getattr(row, "op", None)
-        if len(chunks[-1]) >= ROWS_PER_CHUNK and op not in index:
+    for group in groups.values():
+        if len(chunks[-1]) >= ROWS_PER_CHUNK:
             chunks.append([])
+        chunks[-1] += group
+        op = getattr(group[0], "op", None)
         if isinstance(op, str):
-            index.setdefault(op, len(chunks))
-        chunks[-1].append(row)
-    elements = [_zip(msgspec.json.encode(chunk)) for chunk in chunks]
+            index[op] = len(chunks)
+    elements: list[bytes] = [_zip(_json(chunk)) for chunk in chunks]
     return [_header(kind, len(rows), elements, index=index), *elements]
 
 
-def decode_rows(kind: Kind, blobs: Sequence[bytes]) -> list[Any]:
+def decode_rows(kind: RowKind, blobs: Sequence[bytes]) -> list[Any]:
     _, elements = _open(kind, blobs)
-    decoder = msgspec.json.Decoder(list[_ROWS[kind]])  # type: ignore[misc]
-    return [row for element in elements for row in decoder.decode(gzip.decompress(element))]
+    decode = _DECODERS[kind].decode
+    return _read(kind, lambda: [row for element in elements for row in decode(gzip.decompress(element))])
 
 
 def checksum(data: bytes) -> str:
     return f"{google_crc32c.value(data):08x}"
+
+
+def storable_text(text: str) -> str:
+    """File names may hold bytes that are no UTF-8; Python keeps those as characters that UTF-8 cannot hold."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _storable(row: Row) -> Row:
+    """Numbers that are not finite would come back as null where a number is expected."""
+    if isinstance(row, HistogramRow) and row.limits is not None and not all(map(math.isfinite, row.limits)):
+        return msgspec.structs.replace(row, limits=None)
+    if isinstance(row, Trial):
+        numbers = {"accuracy": row.accuracy, "baseline": row.baseline, "wall_s": row.wall_s, **row.objectives}
+        odd: dict[str, float] = {name: v for name, v in numbers.items() if v is not None and not math.isfinite(v)}
+        notes = [*row.notes, *(f"{name} was {value}, not a finite number" for name, value in odd.items())]
+        objectives = {name: value for name, value in row.objectives.items() if name not in odd}
+        return msgspec.structs.replace(row, objectives=objectives, notes=notes)
+    return row
+
+
+def _json(value: Any) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (TypeError, UnicodeEncodeError):
+        return msgspec.json.encode(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """Configurations and evidence hold what their makers put there: NumPy numbers, paths, tuples as keys."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, np.generic | np.ndarray):
+        return _plain(value.tolist())
+    if isinstance(value, int | float):
+        return int(value) if isinstance(value, int) else float(value)
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {storable_text(str(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return storable_text(str(value))
 
 
 def _zip(data: bytes) -> bytes:
@@ -271,35 +331,44 @@ def _zip(data: bytes) -> bytes:
 
 
 def _header(kind: Kind, rows: int, elements: Sequence[bytes], **more: Any) -> bytes:
-    return msgspec.json.encode(_Header(VERSION, kind, rows, [checksum(e) for e in elements], **more))
+    return _seal(_json(_Header(VERSION, kind, rows, [checksum(e) for e in elements], **more)))
+
+
+def _seal(header: bytes) -> bytes:
+    """The header with its own checksum as its first entry: TensorBoard's fast loader checks none."""
+    return b'{"checksum":"' + checksum(header).encode() + b'",' + header[1:]
 
 
 def _open(kind: Kind, blobs: Sequence[bytes]) -> tuple[_Header, Sequence[bytes]]:
     if not blobs:
         raise RecordError(f"the {kind} record is empty; it was expected to begin with a header. Log the run again.")
-    try:
-        version = msgspec.json.decode(blobs[0], type=dict[str, Any]).get("version")
-        if isinstance(version, int) and version > VERSION:
-            raise RecordError(
-                f"the {kind} record has version {version}, this inc-tb reads up to {VERSION}. Update inc-tb."
-            )
-        header = msgspec.json.decode(blobs[0], type=_Header)
-    except msgspec.DecodeError as error:
-        raise RecordError(f"the {kind} record's header cannot be read ({error}). Log the run again.") from error
-    if header.kind != kind or [checksum(bytes(e)) for e in blobs[1:]] != header.checksums:
+    sealed = bytes(blobs[0])
+    version = _read(kind, lambda: msgspec.json.decode(sealed, type=dict[str, Any]).get("version"))
+    if isinstance(version, int) and version > VERSION:
+        raise RecordError(f"the {kind} record has version {version}, this inc-tb reads up to {VERSION}. Update inc-tb.")
+    header = _read(kind, lambda: msgspec.json.decode(sealed, type=_Header))
+    intact = _seal(b"{" + sealed.partition(b",")[2]) == sealed
+    if not intact or header.kind != kind or [checksum(bytes(e)) for e in blobs[1:]] != header.checksums:
         raise RecordError(f"the {kind} record is damaged: its checksums do not fit its contents. Log the run again.")
     return header, blobs[1:]
+
+
+def _read(kind: Kind, decode: Callable[[], Decoded]) -> Decoded:
+    try:
+        return decode()
+    except (ValueError, IndexError, RecursionError, OSError, EOFError, zlib.error) as error:
+        raise RecordError(f"the {kind} record cannot be read ({error}). Log the run again.") from error
 
 
 def _encode_column(column: Column, array: npt.NDArray[Any]) -> bytes:
     """Numbers as little-endian float64; texts as a JSON list of the distinct ones, padded to 4, and uint32 codes."""
     if column.type == "number":
         return array.astype("<f8").tobytes()
-    distinct = sorted(set(array.tolist()))
-    code = {text: i for i, text in enumerate(distinct)}
-    texts = msgspec.json.encode(distinct)
+    values = [storable_text(text) for text in array.tolist()]
+    code = {text: i for i, text in enumerate(sorted(set(values)))}
+    texts = msgspec.json.encode(list(code))
     texts += b" " * (-len(texts) % 4)
-    codes = np.array([code[text] for text in array.tolist()], "<u4").tobytes()
+    codes = np.array([code[text] for text in values], "<u4").tobytes()
     return len(texts).to_bytes(4, "little") + texts + codes
 
 
@@ -308,7 +377,13 @@ def _decode_column(column: Column, data: bytes, rows: int) -> npt.NDArray[Any]:
         return np.frombuffer(data, "<f8", rows).astype(np.float64)
     length = int.from_bytes(data[:4], "little")
     texts = np.array([*msgspec.json.decode(data[4 : 4 + length], type=list[str]), ""], dtype=object)[:-1]
-    return texts[np.frombuffer(data, "<u4", rows, 4 + length)]
+    return cast("npt.NDArray[Any]", texts[np.frombuffer(data, "<u4", rows, 4 + length)])
+
+
+def _why_no_number(value: Value) -> str:
+    if isinstance(value, str):
+        return value or "no reason was given"
+    return "" if np.isfinite(value) else "not a finite number"
 
 
 def _ranges(reasons: Sequence[str]) -> dict[str, list[tuple[int, int]]]:

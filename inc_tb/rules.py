@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from inc_tb import metrics
 from inc_tb.metrics import Measurement, sqnr_db
@@ -28,15 +29,18 @@ BAD_DB = 15.0
 WATCH_DB = 25.0
 """Worse than healthy int8; a problem only where the model's output is lost."""
 LOST_DB = 20.0
-EXPLAINS_DB = 4.0
+EXPLAINS_DB = 6.0
 """One source of noise explains the whole if it is at most this much weaker."""
 OUTLIER_RATIO = 8.0
 CLIPPED = 0.001
+CLIPPED_STEPS = 2.0
+"""How far outside the range values must lie, in steps of eight bits, to be more than rounding at its end."""
 UNBALANCED_RATIO = 16.0
 PER_CHANNEL_GAIN_DB = 6.0
 FLUSHED = 0.5
 TAIL = 1 / 16
 IN_TAIL = 0.01
+PATTERN_EXCESS = 1.5
 LAYOUT = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Identity", "MaxPool", "Expand"}
 DELICATE = {
     "Softmax": "softmax turns small differences of its inputs into large ones and has outputs near 0",
@@ -85,19 +89,31 @@ class Scene:
     def sources(self, m: Measurement) -> list[Measurement]:
         return [self.by_name[name] for name in self._sources[m.op.name]]
 
+    def readers(self, m: Measurement) -> list[Measurement]:
+        """Compared ops of other units that read this op's unit from here on."""
+        found: dict[str, Measurement] = {}
+        waiting = list(self._readers[m.op.name])
+        while waiting:
+            reader = self.by_name[waiting.pop(0)]
+            if reader.op.unit == m.op.unit:
+                waiting += self._readers[reader.op.name]
+            else:
+                found[reader.op.name] = reader
+        return list(found.values())
+
     def unit_ops(self, name: str) -> list[str]:
         return self._units[self.by_name[name].op.unit]
 
     def edge_ops(self, m: Measurement) -> list[str]:
         """The producer of a quantized tensor and its consumers, looking through ops that only rearrange."""
         found = dict.fromkeys(self.unit_ops(m.op.name) if self._is_quantized(m.op.unit) else ())
-        waiting = list(self._readers[m.op.name])
+        waiting = self.readers(m)
         while waiting:
-            name = waiting.pop(0)
-            if name not in found:
-                found.update(dict.fromkeys(self.unit_ops(name)))
-                if self.by_name[name].op.type in LAYOUT:
-                    waiting += self._readers[name]
+            reader = waiting.pop(0)
+            if reader.op.name not in found:
+                found.update(dict.fromkeys(self.unit_ops(reader.op.name)))
+                if reader.op.type in LAYOUT:
+                    waiting += self.readers(reader)
         return sorted(found, key=lambda name: self.by_name[name].op.index)
 
     def _is_quantized(self, unit: str) -> bool:
@@ -121,8 +137,24 @@ def added_db(m: Measurement) -> float:
     return as_db(sqnr_db(m.isolated)) if m.isolated is not None else math.inf
 
 
+def median_channel_db(m: Measurement) -> float:
+    """What the op adds to its median channel. One large channel can hide that all the others are lost."""
+    channels = _known_channels(m)
+    return float(np.median(channels)) if channels.size else math.inf
+
+
+def harm_db(m: Measurement, scene: Scene) -> float:
+    """The error that an op adds, seen over the whole tensor or, where few channels dominate it, by channel."""
+    uneven = _outlier_ratio(m) > OUTLIER_RATIO and scene.readers(m) and m.op.type not in ("Softmax", "LogSoftmax")
+    return min(added_db(m), median_channel_db(m)) if uneven else added_db(m)
+
+
 def weight_db(m: Measurement) -> float:
-    return as_db(sqnr_db(m.weight)) if m.weight is not None and m.op.weight is not None else math.inf
+    """What rounding the weights leaves, of the whole or of the median channel, whichever is worse."""
+    if m.weight is None or m.op.weight is None:
+        return math.inf
+    channels = _known(metrics.channel_sqnr_db(m.weight))
+    return min(as_db(sqnr_db(m.weight)), float(np.median(channels)) if channels.size else math.inf)
 
 
 def rounding_db(m: Measurement) -> float:
@@ -137,7 +169,9 @@ def non_finite(m: Measurement, scene: Scene) -> Finding | None:
     if m.output is None or m.output.total("nonfinite_y") <= m.output.total("nonfinite_x"):
         return None
     bad, total = m.output.total("nonfinite_y"), m.output.total("count") + m.output.total("nonfinite_y")
-    because = f"{m.op.name} gives {bad:.0f} values that are NaN or infinite ({bad / total:.1%}), the fp32 model none there"
+    because = (
+        f"{m.op.name} gives {bad:.0f} values that are NaN or infinite ({bad / total:.1%}), the fp32 model none there"
+    )
     return Finding("non_finite", scene.edge_ops(m) or [m.op.name], because, {"non_finite": bad, "share": bad / total})
 
 
@@ -158,11 +192,12 @@ def clipped_range(m: Measurement, scene: Scene) -> Finding | None:
             continue
         share = number(metrics.clipped(stats, quantization))
         low, high = float(np.min(quantization.limits[0])), float(np.max(quantization.limits[1]))
-        if share > CLIPPED and (edge is m or added_db(edge) < scene.limit):
+        steps = max(stats.extreme("neg_x_min") + low, stats.extreme("x_max") - high) * 255 / (high - low)
+        if share > CLIPPED and steps > CLIPPED_STEPS and (edge is m or added_db(edge) < scene.limit):
             found = f"[{-stats.extreme('neg_x_min'):.3g}, {stats.extreme('x_max'):.3g}]"
             because = (
-                f"{share:.2%} of the output of {edge.op.name} lie outside [{low:.3g}, {high:.3g}], which is all that its "
-                f"quantized type can hold; fp32 has {found}. Calibrate with data like this, or with min-max"
+                f"{share:.2%} of the output of {edge.op.name} lie outside [{low:.3g}, {high:.3g}], which is all that "
+                f"its quantized type can hold; fp32 has {found}. Calibrate with data like this, or with min-max"
             )
             return Finding("clipped_range", scene.edge_ops(edge), because, {"clipped": share, "low": low, "high": high})
     return None
@@ -186,26 +221,31 @@ def clipped_input(m: Measurement, scene: Scene) -> Finding | None:
 
 
 def outlier_channels(m: Measurement, scene: Scene) -> Finding | None:
-    """A few channels of the op's input stretch the one scale that all share."""
-    best: Finding | None = None
-    for source in scene.sources(m):
-        if source.output is None or weight_db(m) < added_db(m) + EXPLAINS_DB:
-            continue
-        ratio = number(metrics.channel_ratio(source.output))
-        if ratio <= OUTLIER_RATIO or (best is not None and ratio <= best.evidence["channel_ratio"]):
-            continue
-        ranges = metrics.channel_ranges(source.output)
-        outliers = np.flatnonzero(ranges > OUTLIER_RATIO * np.nanmedian(ranges[ranges > 0])).tolist()
-        lost = metrics.channel_sqnr_db(source.isolated or source.output)
-        share = float(np.mean(lost[np.isfinite(lost)] < 10)) if np.isfinite(lost).any() else 0.0
-        because = (
-            f"{len(outliers)} of {len(ranges)} channels between {source.op.name} and {m.op.name} are up to {ratio:.0f} "
-            f"times larger than the median channel; one scale for all leaves {share:.0%} of the channels under 10 dB, "
-            f"and {m.op.name} ends at {added_db(m):.1f} dB"
-        )
-        evidence = {"channel_ratio": ratio, "channels": outliers[:32], "lost_channels": share}
-        best = Finding("outlier_channels", scene.edge_ops(source), because, evidence)
-    return best
+    """A few channels stretch the one scale that all share, behind this op or before it."""
+    before = scene.sources(m) if weight_db(m) > added_db(m) + EXPLAINS_DB else []
+    edges = [edge for edge in (m, *before) if scene.readers(edge) and _outlier_ratio(edge) > OUTLIER_RATIO]
+    if not edges:
+        return None
+    edge = min(edges, key=median_channel_db)
+    if edge is m and median_channel_db(m) >= scene.limit:
+        return None
+    ranges = metrics.channel_ranges(edge.output) if edge.output is not None else np.zeros(0)
+    outliers = np.flatnonzero(ranges > OUTLIER_RATIO * np.median(ranges[ranges > 0])).tolist()
+    channels = _known_channels(edge)
+    share = float(np.mean(channels < 10)) if channels.size else 0.0
+    reader = scene.readers(edge)[0]
+    because = (
+        f"{len(outliers)} of {len(ranges)} channels between {edge.op.name} and {reader.op.name} are up to "
+        f"{_outlier_ratio(edge):.0f} times larger than the median channel; the scale that all share drowns {share:.0%} "
+        f"of the channels in rounding noise (under 10 dB)"
+    )
+    if added_db(reader) < WATCH_DB:
+        because += f" and {_leaves(reader)}"
+    evidence = {
+        "channel_ratio": _outlier_ratio(edge), "channels": outliers[:32], "lost_channels": share,
+        "median_channel_sqnr_db": _finite(median_channel_db(edge)),
+    }  # fmt: skip
+    return Finding("outlier_channels", scene.edge_ops(edge), because, evidence)
 
 
 def weights_per_tensor(m: Measurement, scene: Scene) -> Finding | None:
@@ -222,7 +262,7 @@ def weights_per_tensor(m: Measurement, scene: Scene) -> Finding | None:
     ratio = number(metrics.channel_ratio(m.weight))
     because = (
         f"the weights of {m.op.name} share one scale although its largest channel is {ratio:.0f} times the median one "
-        f"({weight_db(m):.1f} dB); a scale for each channel would gain about {gain:.0f} dB"
+        f"({weight_db(m):.1f} dB); a scale for each channel would gain about {gain:.0f} dB: quantize with per_channel=True, or keep it in fp32"
     )
     evidence = {"weight_sqnr_db": weight_db(m), "channel_ratio": ratio, "expected_gain_db": gain}
     return Finding("weights_per_tensor", scene.unit_ops(m.op.name), because, evidence)
@@ -283,8 +323,8 @@ def flushed_to_zero(m: Measurement, scene: Scene) -> Finding | None:
             step = edge.op.activation.scale
             size = f"{float(step.flat[0]):.3g}" if step is not None else "chosen at run time"
             because = (
-                f"{share:.0%} of the non-zero output of {edge.op.name} become exactly zero: its step ({size}) is larger "
-                "than most values"
+                f"{share:.0%} of the non-zero output of {edge.op.name} become exactly zero: its step ({size}) is "
+                "larger than most values"
             )
             ops = scene.edge_ops(edge) or scene.unit_ops(m.op.name)
             return Finding("flushed_to_zero", ops, because, {"flushed": share})
@@ -294,12 +334,14 @@ def flushed_to_zero(m: Measurement, scene: Scene) -> Finding | None:
 def delicate_neighbourhood(m: Measurement, scene: Scene) -> Finding | None:
     for near in [m, *scene.sources(m)]:
         if near.op.type in DELICATE:
-            because = f"{m.op.name} ends at {added_db(m):.1f} dB beside {near.op.name}: {DELICATE[near.op.type]}"
-            return Finding("delicate_neighbourhood", scene.edge_ops(near) or [m.op.name], because, {"type": near.op.type})
+            because = f"{near.op.name} {_leaves(m)}: {DELICATE[near.op.type]}"
+            return Finding(
+                "delicate_neighbourhood", scene.edge_ops(near) or [m.op.name], because, {"type": near.op.type}
+            )
     if m.op.type == "Add" and len(scene.sources(m)) > 1:
         because = (
-            f"{m.op.name} adds two branches and ends at {added_db(m):.1f} dB; what is lost in a residual sum is missing "
-            "in every layer behind it"
+            f"rounding the sum of two branches {_leaves(m)}; what is lost in a residual sum is missing in every layer "
+            "behind it"
         )
         return Finding("delicate_neighbourhood", scene.edge_ops(m) or [m.op.name], because, {"type": "residual"})
     return None
@@ -311,13 +353,13 @@ def first_or_last_layer(m: Measurement, scene: Scene) -> Finding | None:
         return None
     place = "first" if m is bearing[0] else "last"
     why = "its input carries all the detail" if place == "first" else "nothing behind it evens the error out"
-    because = f"{m.op.name} is the {place} layer with weights and ends at {added_db(m):.1f} dB; {why}"
+    because = f"quantizing the {place} layer with weights {_leaves(m)}; {why}"
     return Finding("first_or_last_layer", scene.unit_ops(m.op.name), because, {"place": place})
 
 
 def high_error(m: Measurement, scene: Scene) -> Finding | None:
     sources = ", ".join(s.op.name for s in scene.sources(m)) or "the model's input"
-    because = f"{m.op.name} ends at {added_db(m):.1f} dB although it gets correct inputs from {sources}; {WATCH_DB:.0f} is usual"
+    because = f"quantizing it {_leaves(m)}, even with correct inputs from {sources}"
     return Finding("high_error", scene.unit_ops(m.op.name), because)
 
 
@@ -333,15 +375,17 @@ def judge(measurements: Sequence[Measurement], framework: str) -> list[Suggestio
     findings = []
     for m in scene.all:
         broken = m.output is not None and m.output.total("nonfinite_y") > m.output.total("nonfinite_x")
-        if added_db(m) >= scene.limit and not broken:
+        harm = harm_db(m, scene)
+        if harm >= scene.limit and not broken:
             continue
         found = next((f for rule in RULES if (f := rule(m, scene)) is not None), None)
         if found is not None:
-            found.score = math.inf if broken else 10 ** (-added_db(m) / 10)
-            found.evidence = {"op": m.op.name, "added_sqnr_db": None if broken else added_db(m), **found.evidence}
+            found.score = math.inf if broken else 10 ** (-harm / 10)
+            found.evidence = {"op": m.op.name, "added_sqnr_db": _finite(added_db(m)), **found.evidence}
             findings.append(found)
     suggestions = [
-        _as_suggestion(group, rank, scene, framework) for rank, group in enumerate(_grouped(_distinct(findings)), start=1)
+        _as_suggestion(group, rank, scene, framework)
+        for rank, group in enumerate(_grouped(_distinct(findings), scene), start=1)
     ]
     _give_verdicts(scene, suggestions)
     return suggestions
@@ -356,13 +400,25 @@ def _distinct(findings: Sequence[Finding]) -> list[Finding]:
     return kept
 
 
-def _grouped(findings: Sequence[Finding]) -> list[list[Finding]]:
-    """Findings of one rule whose ops have the same names but for an index belong together."""
+def _grouped(findings: Sequence[Finding], scene: Scene) -> list[list[Finding]]:
+    """Findings of one rule whose ops have the same names but for an index belong together.
+
+    Unless a pattern for them would catch many other ops, as with names that are mere numbers.
+    """
     groups: dict[tuple[str, tuple[str, ...]], list[Finding]] = {}
     for finding in findings:
         key = finding.rule, tuple(sorted(re.sub(r"\d+", "#", name) for name in finding.ops))
         groups.setdefault(key, []).append(finding)
-    return list(groups.values())
+    split: list[list[Finding]] = []
+    for group in groups.values():
+        names = {name for finding in group for name in finding.ops}
+        caught = _matching(patterns_of(sorted(names)), scene)
+        split += [group] if caught <= PATTERN_EXCESS * len(names) else [[finding] for finding in group]
+    return sorted(split, key=lambda group: -group[0].score)
+
+
+def _matching(patterns: Sequence[str], scene: Scene) -> int:
+    return sum(1 for name in scene.by_name if any(re.fullmatch(p, name) for p in patterns))
 
 
 def _as_suggestion(group: Sequence[Finding], rank: int, scene: Scene, framework: str) -> Suggestion:
@@ -371,7 +427,7 @@ def _as_suggestion(group: Sequence[Finding], rank: int, scene: Scene, framework:
     patterns = patterns_of(ops) if len(group) > 1 else []
     because, evidence = worst.because, dict(worst.evidence)
     if patterns:
-        matched = sum(1 for name in scene.by_name if any(re.fullmatch(p, name) for p in patterns))
+        matched = _matching(patterns, scene)
         because += f". The same in {len(group)} places ({matched} ops match {' and '.join(patterns)})"
         evidence.update(places=len(group), matches=matched)
     texts = recipes(framework, ops, patterns)
@@ -401,6 +457,28 @@ def _give_verdicts(scene: Scene, suggestions: Sequence[Suggestion]) -> None:
             m.verdict, m.reason = "watch", f"adds noise: {added_db(m):.1f} dB where over {WATCH_DB:.0f} is usual"
         else:
             m.verdict = "ok"
+
+
+def _known_channels(m: Measurement) -> npt.NDArray[np.float64]:
+    if m.isolated is None or m.isolated.channels < 2:
+        return np.zeros(0)
+    return _known(metrics.channel_sqnr_db(m.isolated))
+
+
+def _known(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return values[~np.isnan(values)]
+
+
+def _outlier_ratio(m: Measurement) -> float:
+    return number(metrics.channel_ratio(m.output)) if m.output is not None else 0.0
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _leaves(m: Measurement) -> str:
+    return f"leaves {m.op.name} {added_db(m):.1f} dB signal to noise where over {WATCH_DB:.0f} is healthy"
 
 
 def _reach(stats: PairStats | None) -> float:

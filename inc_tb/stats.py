@@ -154,7 +154,8 @@ def _update_numpy(
         channel = at[1]
         a, b = x[at].astype(np.float64), y[at].astype(np.float64)
         total = _Reducer(a.shape)
-        good = None if np.isfinite(total(a)).all() and np.isfinite(total(b)).all() else np.isfinite(a) & np.isfinite(b)
+        finite_pairs = np.isfinite(a) & np.isfinite(b)
+        good = None if finite_pairs.all() else finite_pairs
         if good is not None:
             sums[channel, _SUM["nonfinite_x"]] += total(~np.isfinite(a))
             sums[channel, _SUM["nonfinite_y"]] += total(~np.isfinite(b))

@@ -1,23 +1,24 @@
 """The entry point that TensorBoard imports at every start.
 
-No third-party imports here: an error while a plugin's module is imported stops all of TensorBoard.
+Nothing but TensorBoard is imported here: an error while a plugin's module is imported, or a class that is no
+TBLoader, stops all of TensorBoard.
 """
 
 from __future__ import annotations
 
 import argparse
 
+from tensorboard.plugins.base_plugin import TBLoader
 
-class QuantizationLoader:
+
+class QuantizationLoader(TBLoader):  # type: ignore[misc]  # TensorBoard has no types
     """Makes TensorBoard keep every step of the quantization records; by default it keeps 10 random ones."""
 
-    def define_flags(self, parser: argparse.ArgumentParser) -> None:
-        """There are none."""
-
     def fix_flags(self, flags: argparse.Namespace) -> None:
-        samples = dict(flags.samples_per_plugin or {})
-        samples.setdefault("quantization", 0)
-        flags.samples_per_plugin = samples
+        """What the user asks for in --samples_per_plugin holds; 0 means all."""
+        given = getattr(flags, "samples_per_plugin", None)
+        if isinstance(given, dict):  # as TensorBoard parses it; anything else is for TensorBoard to complain about
+            flags.samples_per_plugin = {"quantization": 0, **given}
 
     def load(self, context: object) -> None:
         """No tab of its own yet; the records are shown by the standard dashboards."""

@@ -280,7 +280,9 @@ def _run(session: ort.InferenceSession, names: Sequence[str] | None, feeds: Batc
     try:
         return list(session.run(names, {name: array for name, array in feeds.items() if name in wanted}))
     except Exception as error:  # noqa: BLE001  onnxruntime raises many unrelated classes
-        raise MismatchError(f"{model.name}: ONNX Runtime cannot run this batch: {str(error).splitlines()[0]}") from error
+        raise MismatchError(
+            f"{model.name}: ONNX Runtime cannot run this batch: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _describe_input(info: onnx.ValueInfoProto) -> Input:

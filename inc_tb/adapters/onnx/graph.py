@@ -364,9 +364,7 @@ def base_type(op_type: str) -> str:
 
 def _nbits_quantization(node: onnx.NodeProto) -> Quantization:
     bits = attribute(node, "bits", 4)
-    return Quantization(
-        f"uint{bits}", None, None, 0, 2**bits - 1, axis=1, block=attribute(node, "block_size", 32)
-    )
+    return Quantization(f"uint{bits}", None, None, 0, 2**bits - 1, axis=1, block=attribute(node, "block_size", 32))
 
 
 def _unpack_nbits(model: Model, node: onnx.NodeProto) -> Array:

@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime as ort
-from google.protobuf.message import DecodeError, EncodeError
+from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 from onnx import external_data_helper, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
 
 from inc_tb.capture import Array
 from inc_tb.errors import ModelError
 from inc_tb.records import Quantization
 
+_EXPECTED = "Expected an .onnx file with at least one node; check the path, or export the model again."
 QUANTIZE = "QuantizeLinear"
 DEQUANTIZE = "DequantizeLinear"
 _RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
@@ -59,9 +59,9 @@ class Model:
             try:
                 proto = onnx.load(source, load_external_data=False)
             except (DecodeError, OSError, ValueError) as error:
-                raise ModelError(f"{self.name}: not an ONNX model ({error}). Expected an .onnx file.") from error
+                raise ModelError(f"{self.name}: not an ONNX model ({error}). {_EXPECTED}") from error
         if not proto.graph.node or not proto.opset_import:
-            raise ModelError(f"{self.name}: not an ONNX model, it has no graph. Expected an .onnx file.")
+            raise ModelError(f"{self.name}: not an ONNX model, it has no graph. {_EXPECTED}")
         return proto
 
     def _find_constants(self) -> set[str]:
@@ -77,15 +77,27 @@ class Model:
         if name in self.initializers:
             return self._tensor(self.initializers[name])
         node = self.producer[name]
-        if node.op_type in (QUANTIZE, DEQUANTIZE):
-            values = self.constant(node.input[0])
-            quantization = self.quantization(node)
-            if node.op_type == DEQUANTIZE:
-                return dequantize(values, quantization)
-            return quantize(values, quantization)
-        feeds = {i: self.constant(i) for i in node.input if i}
-        results = ReferenceEvaluator(node).run(None, feeds)
-        return np.asarray(results[list(node.output).index(name)])
+        if node.op_type == DEQUANTIZE and node.input[0] in self.initializers:
+            return dequantize(self.constant(node.input[0]), self.quantization(node))
+        stored = constant_tensor(node)
+        return self._tensor(stored) if stored is not None else self._computed(name)
+
+    def _computed(self, name: str) -> Array:
+        """What nodes make of other constants, in this file's opset."""
+        wanted, nodes, used = {name}, [], set()
+        for node in reversed(self.nodes):
+            if wanted.intersection(node.output):
+                nodes.append(node)
+                used.update(all_inputs(node))
+                wanted |= used
+        proto = onnx.ModelProto(ir_version=self.proto.ir_version)
+        proto.opset_import.extend(self.proto.opset_import)
+        proto.functions.extend(self.proto.functions)
+        proto.graph.name = "constant"
+        proto.graph.node.extend(reversed(nodes))
+        proto.graph.initializer.extend(self.initializers[i] for i in sorted(used & set(self.initializers)))
+        proto.graph.output.append(helper.make_empty_tensor_value_info(name))
+        return np.asarray(self.session(proto).run(None, {})[0])
 
     def _tensor(self, tensor: onnx.TensorProto) -> Array:
         if external_data_helper.uses_external_data(tensor):
@@ -98,21 +110,23 @@ class Model:
             try:
                 external_data_helper.load_external_data_for_tensor(tensor, str(self.folder))
             except (OSError, ValueError, onnx.checker.ValidationError) as error:
-                raise ModelError(f"{self.name}: the external data of {tensor.name} cannot be read ({error}).") from error
+                raise ModelError(
+                    f"{self.name}: the external data of {tensor.name} cannot be read ({error}). "
+                    "Keep the data file beside the model."
+                ) from error
         return _plain(numpy_helper.to_array(tensor))
 
     def elem_type(self, name: str) -> str:
         """The ONNX name of a constant's type, as int8."""
-        tensor = self.initializers.get(name)
-        if tensor is None:
-            node = self.producer[name]
-            if node.op_type == QUANTIZE and len(node.input) > 2:
-                return self.elem_type(node.input[2])
-            for attribute in node.attribute:
-                if node.op_type == "Constant" and attribute.HasField("t"):
-                    return _type_name(attribute.t.data_type)
-            return str(self.constant(name).dtype)
-        return _type_name(tensor.data_type)
+        if name in self.initializers:
+            return type_name(self.initializers[name].data_type)
+        node = self.producer[name]
+        if node.op_type == QUANTIZE and len(node.input) > 2:
+            return self.elem_type(node.input[2])
+        if node.op_type == DEQUANTIZE:
+            return self.elem_type(node.input[1])
+        stored = constant_tensor(node)
+        return type_name(stored.data_type) if stored is not None else str(self.constant(name).dtype)
 
     def quantization(self, node: onnx.NodeProto) -> Quantization:
         """The parameters of a QuantizeLinear or DequantizeLinear."""
@@ -122,7 +136,7 @@ class Model:
         elif node.op_type == DEQUANTIZE and node.input[0] in self.constants:
             dtype = self.elem_type(node.input[0])
         else:
-            dtype = _type_name(attribute(node, "output_dtype", 0)) if attribute(node, "output_dtype", 0) else "uint8"
+            dtype = type_name(attribute(node, "output_dtype", onnx.TensorProto.UINT8))
         return self.parameters(
             node.input[1], zero_point, dtype, attribute(node, "axis", 1), attribute(node, "block_size", 0)
         )
@@ -154,12 +168,11 @@ class Model:
             raise ModelError(
                 f"{self.name}: over 2 GB in one file, which ONNX Runtime cannot open. Save it with external data."
             ) from error
-        except Exception as error:  # noqa: BLE001  onnxruntime raises many unrelated classes
-            first_line = str(error).splitlines()[0]
-            raise ModelError(f"{self.name}: ONNX Runtime cannot open it: {first_line}") from error
+        except Exception as error:  # onnxruntime raises many unrelated classes
+            raise ModelError(f"{self.name}: ONNX Runtime cannot open it: {first_line(error)}") from error
 
     def with_outputs(self, names: Sequence[str], nodes: Iterable[onnx.NodeProto] = ()) -> onnx.ModelProto:
-        """This model with other outputs, and nodes appended that compute them."""
+        """The model with other outputs, and nodes appended that compute them."""
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
         proto.graph.node.extend(nodes)
@@ -196,12 +209,6 @@ def dequantize(values: Array, quantization: Quantization) -> npt.NDArray[np.floa
     return np.asarray((values.astype(np.float32) - zero.astype(np.float32)) * scale, np.float32)
 
 
-def quantize(values: Array, quantization: Quantization) -> Array:
-    scale, zero = _aligned(values.ndim, quantization, values.shape)
-    rounded = np.rint(np.asarray(values, np.float32) / scale) + zero
-    return np.asarray(np.clip(rounded, quantization.low, quantization.high), np.int64)
-
-
 def _aligned(ndim: int, q: Quantization, shape: tuple[int, ...]) -> tuple[Array, Array]:
     """Scale and zero point with a shape that broadcasts against the tensor."""
     if q.scale is None or q.zero_point is None:
@@ -220,8 +227,19 @@ def _aligned(ndim: int, q: Quantization, shape: tuple[int, ...]) -> tuple[Array,
     return q.scale.reshape(at), q.zero_point.reshape(at)
 
 
-def _type_name(data_type: int) -> str:
+def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """What a Constant node with a whole tensor holds."""
+    if node.op_type != "Constant":
+        return None
+    return next((found.t for found in node.attribute if found.name == "value"), None)
+
+
+def type_name(data_type: int) -> str:
     return str(onnx.TensorProto.DataType.Name(data_type)).lower()
+
+
+def first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _plain(array: Array) -> Array:

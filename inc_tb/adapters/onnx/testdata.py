@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import numpy_helper
 
 from inc_tb.capture import Array, Input
@@ -20,7 +20,9 @@ def read_test_data(folder: Path, inputs: Sequence[Input]) -> Mapping[str, Array]
         try:
             tensor = onnx.TensorProto.FromString(path.read_bytes())
         except (OSError, DecodeError) as error:
-            raise DataError(f"{path}: not a readable ONNX tensor ({error}); the model has {len(inputs)} inputs.") from error
+            raise DataError(
+                f"{path}: not a readable ONNX tensor ({error}); the model has {len(inputs)} inputs."
+            ) from error
         name = tensor.name if tensor.name in {other.name for other in inputs} else expected.name
         batch[name] = numpy_helper.to_array(tensor)
     return batch

@@ -1,0 +1,151 @@
+"""`inc-tb demo`: a real network loses its accuracy, the diagnosis names the reason, its suggestion repairs it.
+
+Everything is in the package: a small CNN trained on scikit-learn's handwritten digits
+(examples/train_demo_model.py) and the digits themselves. Two channels between its first two convolutions
+are then scaled up and divided back again, which changes nothing in fp32; networks get such channels from
+folded batch norms and long training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from inc_tb.capture import Input
+from inc_tb.data import open_data
+from inc_tb.diagnose import diagnose
+from inc_tb.diagnosis import Diagnosis
+from inc_tb.errors import ModelError
+from inc_tb.events import SummaryWriter
+from inc_tb.records import Trial
+from inc_tb.report import show_diagnosis, show_trials
+
+OUTLIERS = {3: 200.0, 11: 100.0}
+"""Channel of the first convolution -> factor."""
+CALIBRATION_SAMPLES = 200
+DIAGNOSIS_SAMPLES = 128
+Images = npt.NDArray[np.float32]
+
+
+def run_demo(console: Console, logdir: Path) -> list[Trial]:
+    """Three ways to quantize the same network, each a run below `logdir`."""
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError as error:
+        raise ModelError(f"the demo needs {error.name}, which is not installed: pip install 'inc-tb[onnx]'.") from error
+    del onnxruntime
+    images, labels, held_out = _digits()
+    with tempfile.TemporaryDirectory() as folder:
+        fp32 = Path(folder, "digits_cnn.onnx")
+        onnx.save(_with_outlier_channels(onnx.load(_shipped("digits_cnn.onnx"))), fp32)
+        test = images[held_out], labels[held_out]
+        baseline = _accuracy(fp32, *test)
+        console.print(
+            f"[bold]A CNN for handwritten digits[/]: fp32 gets {baseline:.4f} of {len(test[1])} held-out images right.\n"
+        )
+        trials: list[Trial] = []
+
+        def attempt(name: str, fallback: Sequence[str]) -> Diagnosis:
+            start = time.monotonic()
+            int8 = Path(folder, f"{name}.onnx")
+            _quantize(fp32, int8, images[~held_out][:CALIBRATION_SAMPLES], fallback)
+            accuracy = _accuracy(int8, *test)
+            found = diagnose(fp32, int8, {"image": images[held_out][:DIAGNOSIS_SAMPLES]})
+            found.reference, found.quantized = fp32.name, int8.name
+            config = {"quantizer": "onnxruntime", "format": "QDQ", "per_channel": False}
+            trial = Trial(name, accuracy, baseline, list(fallback), config, wall_s=time.monotonic() - start)
+            with SummaryWriter(logdir / name) as writer:
+                writer.add_diagnosis(found)
+                writer.add_trial(trial)
+            trials.append(trial)
+            return found
+
+        full = attempt("1-int8", [])
+        _say(console, "1. Everything in int8", trials[-1])
+        show_diagnosis(console, full, top=6)
+
+        by_mse = [full.ops["name"][row] for row in full.worst(2, sort="a_inc_mse")]
+        attempt("2-fallback-by-mse", by_mse)
+        _say(console, "2. The two ops with the highest MSE (as Neural Compressor computes it) back in fp32", trials[-1])
+
+        attempt("3-fallback-suggested", full.suggestions[0].ops if full.suggestions else [])
+        _say(console, "3. The first suggestion back in fp32", trials[-1])
+    show_trials(console, trials)
+    return trials
+
+
+def _say(console: Console, title: str, trial: Trial) -> None:
+    console.print(f"[bold]{title}[/]: accuracy {trial.accuracy:.4f}\n", highlight=False)
+
+
+def _shipped(name: str) -> str:
+    return str(files("inc_tb") / "demo_data" / name)
+
+
+def _digits() -> tuple[Images, npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    names = ("image", "label", "held_out")
+    inputs = [Input(name, np.dtype(np.uint8), (None,)) for name in names]
+    stored = next(iter(open_data(_shipped("digits.npz"), inputs, batch_size=1 << 16)))
+    images = np.asarray(stored["image"][:, None] / np.float32(16), np.float32)
+    return images, stored["label"].astype(np.int64), stored["held_out"]
+
+
+def _with_outlier_channels(model: Any) -> Any:
+    """The same function in fp32: ReLU(k·x) = k·ReLU(x), and the next weights divide by k."""
+    from onnx import numpy_helper
+
+    weights = {t.name: t for t in model.graph.initializer}
+    factors = np.ones(weights["conv1.bias"].dims[0], np.float32)
+    factors[list(OUTLIERS)] = list(OUTLIERS.values())
+    changed = {
+        "conv1.weight": factors[:, None, None, None], "conv1.bias": factors, "conv2.weight": 1 / factors[:, None, None],
+    }  # fmt: skip
+    for name, factor in changed.items():
+        values = numpy_helper.to_array(weights[name]) * factor
+        weights[name].CopyFrom(numpy_helper.from_array(values.astype(np.float32), name))
+    return model
+
+
+def _quantize(source: Path, target: Path, images: Images, exclude: Sequence[str]) -> None:
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._batches: Iterator[Any] = iter({"image": rows} for rows in np.array_split(images, 8))
+
+        def get_next(self) -> Any:
+            return next(self._batches, None)
+
+    with _quiet():
+        quantize_static(source, target, Reader(), quant_format=QuantFormat.QDQ, nodes_to_exclude=list(exclude))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """onnxruntime's advice about pre-processing is not news here."""
+    before = logging.root.level
+    logging.root.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.root.setLevel(before)
+
+
+def _accuracy(model: Path, images: Images, labels: npt.NDArray[np.int64]) -> float:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    return float((session.run(None, {"image": images})[0].argmax(axis=1) == labels).mean())

@@ -1,0 +1,139 @@
+"""Diagnoses and trials for the terminal."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.table import Table
+
+from inc_tb.diagnosis import Diagnosis
+from inc_tb.errors import UsageError
+from inc_tb.records import Suggestion, Trial
+
+ACTIVATION_COLUMNS = (
+    "verdict", "added_sqnr_db", "arrived_sqnr_db", "total_sqnr_db", "a_min", "a_max", "a_rmse_lsb", "a_clipped",
+    "a_channel_ratio", "a_mse", "type",
+)  # fmt: skip
+WEIGHT_COLUMNS = ("w_sqnr_db", "w_min", "w_max", "w_mean", "w_std", "w_var", "w_channel_ratio", "w_mse", "weight_dtype")
+_COLUMN_WIDTH = 11
+_NAME_WIDTH = 24
+_STYLES = {"bad": "bold red", "watch": "yellow", "ok": "green"}
+
+
+def show_diagnosis(console: Console, diagnosis: Diagnosis, *, sort: str = "added_sqnr_db", top: int = 10) -> None:
+    check_column(diagnosis.ops, sort)
+    weight_sort = sort if sort.startswith("w_") else "w_sqnr_db"
+    activation_sort = "added_sqnr_db" if sort.startswith("w_") else sort
+    console.print(_table(console, diagnosis, "Activations summary", ACTIVATION_COLUMNS, activation_sort, top), "")
+    console.print(_table(console, diagnosis, "Weights summary", WEIGHT_COLUMNS, weight_sort, top), "")
+    missing = [
+        n for n, reason in zip(diagnosis.ops["name"], diagnosis.ops["reason"], strict=True) if reason and _lost(reason)
+    ]
+    if missing:
+        console.print(f"[yellow]{len(missing)} ops could not be compared[/], first {escape(missing[0])}: "
+                      f"{escape(_reason_of(diagnosis, missing[0]))}", highlight=False)  # fmt: skip
+    for note in diagnosis.notes:
+        console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
+    show_suggestions(console, diagnosis.suggestions)
+
+
+def show_suggestions(console: Console, suggestions: Sequence[Suggestion], top: int = 5) -> None:
+    if not suggestions:
+        console.print("[green]No suggestions:[/] no op adds more error than int8 usually does.\n")
+        return
+    console.print(f"[bold]Suggestions[/] ({len(suggestions)}, worst first)")
+    for s in suggestions[:top]:
+        console.print(f"[bold]{s.rank}. {s.rule.replace('_', ' ')}[/]: {escape(s.because)}.", highlight=False)
+        console.print(f"   keep in fp32: [bold]{escape(_shortened(s.ops))}[/]", highlight=False)
+        console.print(Padding(Syntax(s.recipe, "python", word_wrap=True, background_color="default"), (0, 0, 0, 3)))
+    if len(suggestions) > top:
+        console.print(f"   and {len(suggestions) - top} more in the log and with --json")
+    console.print()
+
+
+def show_trials(console: Console, trials: Iterable[Trial]) -> None:
+    table = Table(title="Trials", title_justify="left", title_style="bold", header_style="bold")
+    for name in ("trial", "accuracy", "drop", "kept in fp32"):
+        table.add_column(name, justify="left" if name in ("trial", "kept in fp32") else "right")
+    for trial in trials:
+        accuracy = "" if trial.accuracy is None else f"{trial.accuracy:.4f}"
+        both = trial.accuracy is not None and trial.baseline is not None
+        drop = (trial.baseline or 0.0) - (trial.accuracy or 0.0)
+        style = "red" if both and drop > 0.01 else "green"
+        table.add_row(
+            trial.name, accuracy, f"[{style}]{drop:+.4f}[/]" if both else "", escape(", ".join(trial.fallback))
+        )
+    console.print(table)
+
+
+def check_column(columns: Collection[str], name: str) -> None:
+    if name not in columns:
+        close = difflib.get_close_matches(name, columns, n=3) or list(columns)
+        raise UsageError(
+            f"--sort {name}: no such column; expected a column of the op table such as {', '.join(close)}."
+        )
+
+
+def _table(console: Console, diagnosis: Diagnosis, title: str, columns: Sequence[str], sort: str, top: int) -> Table:
+    shown = [sort, *(c for c in columns if c != sort)]
+    room = max(2, (console.width - _NAME_WIDTH - 4) // (_COLUMN_WIDTH + 1))
+    kept = [c for c in (*columns, sort) if c in shown[:room]]
+    kept = list(dict.fromkeys(kept))
+    rows = diagnosis.worst(sort=sort)
+    if title.startswith("Weights"):
+        rows = [i for i in rows if diagnosis.ops["weight_dtype"][i] or not math.isnan(diagnosis.ops["w_mse"][i])]
+    label = diagnosis.ops.column(sort).label
+    table = Table(
+        title=f"{title}: {min(top, len(rows))} of {len(rows)} ops, worst first by {label}",
+        title_justify="left", title_style="bold", header_style="bold", expand=False, padding=(0, 1, 0, 0), box=None,
+    )  # fmt: skip
+    name_width = max(_NAME_WIDTH, console.width - len(kept) * (_COLUMN_WIDTH + 1) - 2)
+    table.add_column("op", no_wrap=True, max_width=name_width)
+    for column in kept:
+        spec = diagnosis.ops.column(column)
+        unit = f"\n[dim]{spec.unit}[/]" if spec.unit else ""
+        table.add_column(f"{spec.label}{unit}", justify="right", max_width=_COLUMN_WIDTH)
+    for i in rows[:top]:
+        name = _cut(str(diagnosis.ops["name"][i]), name_width)
+        table.add_row(escape(name), *(_cell(diagnosis, column, i) for column in kept))
+    return table
+
+
+def _cell(diagnosis: Diagnosis, column: str, row: int) -> str:
+    value = diagnosis.ops[column][row]
+    if isinstance(value, str):
+        return f"[{_STYLES[value]}]{value}[/]" if value in _STYLES else escape(value)
+    if math.isnan(value):
+        return "[dim]–[/]"
+    spec = diagnosis.ops.column(column)
+    text = f"{value:.1f}" if spec.unit == "dB" else f"{value:.2%}" if spec.unit == "share" else f"{value:.4g}"
+    if spec.normal is None:
+        return text
+    low, high = spec.normal
+    outside = (low is not None and value < low) or (high is not None and value > high)
+    return f"[yellow]{text}[/]" if outside else text
+
+
+def _cut(name: str, width: int) -> str:
+    """The end of a name tells more than its beginning."""
+    return name if len(name) <= width else "…" + name[-(width - 1) :]
+
+
+def _shortened(ops: Sequence[str], most: int = 6) -> str:
+    rest = f" and {len(ops) - most} more" if len(ops) > most else ""
+    return ", ".join(ops[:most]) + rest
+
+
+def _lost(reason: str) -> bool:
+    return "no counterpart" in reason or "has no" in reason
+
+
+def _reason_of(diagnosis: Diagnosis, name: str) -> str:
+    row = diagnosis.ops["name"].tolist().index(name)
+    return str(diagnosis.ops["reason"][row])

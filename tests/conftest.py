@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+DATA = Path(__file__).parent / "data"
+
+
+def digits(count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Handwritten digits as the models in tests/data want them."""
+    from sklearn.datasets import load_digits
+
+    return load_digits().images[:count, None].astype(np.float32) / 16
+
+
+@pytest.fixture(scope="session")
+def quantized(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Quantizes a model of tests/data with onnxruntime, once for each way."""
+    folder = tmp_path_factory.mktemp("quantized")
+
+    def quantize(name: str, **options: Any) -> Path:
+        from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+        class Reader(CalibrationDataReader):
+            def __init__(self) -> None:
+                self.batches: Iterator[Any] = iter({"input": rows} for rows in np.array_split(digits(200), 4))
+
+            def get_next(self) -> Any:
+                return next(self.batches, None)
+
+        target = folder / f"{name}-{'-'.join(f'{k}={v}' for k, v in sorted(options.items()))}.onnx".replace("/", "_")
+        if not target.exists():
+            quantize_static(DATA / f"{name}.onnx", target, Reader(), **options)
+        return target
+
+    return quantize
