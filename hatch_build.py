@@ -32,5 +32,5 @@ def compile_kernel(source: Path, library: Path) -> bool:
     command = [compiler, "-O3", "-shared", "-fPIC", "-o", str(library), str(source), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        print(f"inc-tb: {' '.join(command)} failed, so statistics will use numpy\n{done.stderr}", file=sys.stderr)
+        sys.stderr.write(f"inc-tb: {' '.join(command)} failed, so statistics will use numpy\n{done.stderr}\n")
     return done.returncode == 0

@@ -29,7 +29,7 @@ enum { NEG_X_MIN, X_MAX, NEG_Y_MIN, Y_MAX, E_ABS, N_EXTREMES };
 #define FOR_EACH_CPU
 #endif
 
-/* What one lane has seen; the sums by their position in SUMS. */
+/* What one lane has seen; the sums by their position in SUMS. Those of e and xy follow from the others. */
 typedef struct {
     double sums[E2 + 1];
     float low_x, high_x, low_y, high_y, worst;
@@ -46,8 +46,6 @@ static inline void add_one(One *o, float x, float y, float lo, float hi) {
     o->sums[X4] += u2 * u2;
     o->sums[Y] += v;
     o->sums[Y2] += v * v;
-    o->sums[XY] += u * v;
-    o->sums[E] += e;
     o->sums[E2] += e * e;
     o->low_x = x < o->low_x ? x : o->low_x;
     o->high_x = x > o->high_x ? x : o->high_x;
@@ -98,8 +96,6 @@ static void add_rows(const float *restrict x, const float *restrict y, int64_t r
                 s[X4][l] += u2 * u2;
                 s[Y][l] += v;
                 s[Y2][l] += v * v;
-                s[XY][l] += u * v;
-                s[E][l] += e;
                 s[E2][l] += e * e;
             }
             for (int l = 0; l < LANES; l++) {
@@ -143,24 +139,23 @@ static void add_rows_slowly(const float *x, const float *y, int64_t rows, int64_
         }
 }
 
-/* Adds rows to one channel, or each lane to its own; returns whether all values were finite. */
-static int add(const float *x, const float *y, int64_t rows, int64_t stride, int64_t length, const float *lo,
-               const float *hi, const int64_t *channel, int channels, double *sums, double *extremes) {
+/* Adds rows to one channel, or each lane to its own. */
+static void add(const float *x, const float *y, int64_t rows, int64_t stride, int64_t length, int finite,
+                const float *lo, const float *hi, const int64_t *channel, int channels, double *sums,
+                double *extremes) {
     One ones[LANES];
-    int joined = channels == 1, finite = 1;
-    if (joined || length == LANES) {
+    int joined = channels == 1;
+    if (finite && (joined || length == LANES))
         add_rows(x, y, rows, stride, length, lo, hi, joined, ones);
-        for (int l = 0; l < channels; l++) finite &= isfinite(ones[l].sums[X]) && isfinite(ones[l].sums[Y]);
-    }
-    if (!finite || !(joined || length == LANES)) {
+    else
         add_rows_slowly(x, y, rows, stride, length, lo, hi, joined, ones);
-        for (int l = 0; l < channels; l++) finite &= !(ones[l].nan_x | ones[l].nan_y);
-    }
     for (int l = 0; l < channels; l++) {
         const One *o = ones + l;
         double *s = sums + channel[l] * N_SUMS, *m = extremes + channel[l] * N_EXTREMES;
         s[COUNT] += o->count;
         for (int k = X; k <= E2; k++) s[k] += o->sums[k];
+        s[E] += o->sums[X] - o->sums[Y];
+        s[XY] += (o->sums[X2] + o->sums[Y2] - o->sums[E2]) / 2; /* from (x - y)^2 */
         s[NONZERO] += o->nonzero;
         s[FLUSHED] += o->flushed;
         s[CLIPPED] += o->clipped;
@@ -170,7 +165,19 @@ static int add(const float *x, const float *y, int64_t rows, int64_t stride, int
         for (int k = 0; k < N_EXTREMES; k++)
             if (found[k] > m[k]) m[k] = found[k];
     }
-    return finite;
+}
+
+/* Also brings the block into the cache, in the order in which memory likes to be read. */
+FOR_EACH_CPU
+static int all_finite(const float *restrict x, const float *restrict y, int64_t n) {
+    float sum = 0; /* zero times a finite number is zero, times another NaN */
+    float lanes[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int l = 0; l < LANES; l++) lanes[l] += x[i + l] * 0.0f + y[i + l] * 0.0f;
+    for (; i < n; i++) sum += x[i] * 0.0f + y[i] * 0.0f;
+    for (int l = 0; l < LANES; l++) sum += lanes[l];
+    return sum == 0;
 }
 
 static inline uint32_t key(float v) {
@@ -248,40 +255,67 @@ static int32_t compact(Table table, int64_t *counts) {
     return top;
 }
 
-/* x and y are C-contiguous [outer, channels, inner]; lo and hi have one value a channel. */
-static void add_all(const float *x, const float *y, int64_t outer, int64_t channels, int64_t inner, const float *lo,
-                    const float *hi, double *sums, double *extremes, Table *tables) {
-    int64_t channel[LANES];
-    float lane_lo[LANES], lane_hi[LANES];
-    int64_t row = channels * inner, rows = row < BLOCK ? BLOCK / row : 1;
-    for (int64_t o = 0; o < outer; o += rows) {
-        if (outer - o < rows) rows = outer - o;
-        const float *bx = x + o * row, *by = y + o * row;
-        if (inner < LANES) { /* lanes are neighbouring positions of a row */
-            int finite = 1;
-            for (int64_t p = 0; p < row; p += LANES) {
-                int64_t width = row - p < LANES ? row - p : LANES;
-                for (int64_t l = 0; l < width; l++) {
-                    channel[l] = (p + l) / inner;
-                    lane_lo[l] = lo[channel[l]];
-                    lane_hi[l] = hi[channel[l]];
-                }
-                finite &= add(bx + p, by + p, rows, row, width, lane_lo, lane_hi, channel, (int)width, sums,
-                              extremes);
-            }
-            histograms(bx, by, rows * row, finite, tables);
-            continue;
+typedef struct {
+    const float *lo, *hi; /* one value a channel */
+    double *sums, *extremes;
+    Table *tables;
+} Target;
+
+/* Rows of a few values a channel: lanes are neighbouring positions of a row. */
+static void add_short_channels(const float *x, const float *y, int64_t rows, int64_t channels, int64_t inner,
+                               const Target *to) {
+    int64_t row = channels * inner, channel[LANES];
+    float lo[LANES], hi[LANES];
+    int finite = all_finite(x, y, rows * row);
+    for (int64_t p = 0; p < row; p += LANES) {
+        int64_t width = row - p < LANES ? row - p : LANES;
+        for (int64_t l = 0; l < width; l++) {
+            channel[l] = (p + l) / inner;
+            lo[l] = to->lo[channel[l]];
+            hi[l] = to->hi[channel[l]];
         }
-        for (int64_t c = 0; c < channels; c++) { /* lanes are neighbouring positions of a channel */
-            for (int l = 0; l < LANES; l++) {
-                lane_lo[l] = lo[c];
-                lane_hi[l] = hi[c];
-            }
-            for (int64_t i = 0; i < inner; i += BLOCK) {
-                int64_t at = c * inner + i, length = inner - i < BLOCK ? inner - i : BLOCK;
-                int finite = add(bx + at, by + at, rows, row, length, lane_lo, lane_hi, &c, 1, sums, extremes);
-                for (int64_t r = 0; r < rows; r++)
-                    histograms(bx + r * row + at, by + r * row + at, length, finite, tables);
+        for (int64_t l = width; l < LANES; l++) lo[l] = hi[l] = 0;
+        add(x + p, y + p, rows, row, width, finite, lo, hi, channel, (int)width, to->sums, to->extremes);
+    }
+    histograms(x, y, rows * row, finite, to->tables);
+}
+
+/* Channels c and up, `inner` values each, in rows that are `row` values apart: lanes are neighbouring positions. */
+static void add_long_channels(const float *x, const float *y, int64_t rows, int64_t row, int64_t c, int64_t channels,
+                              int64_t inner, const Target *to) {
+    int64_t size = (rows - 1) * row + channels * inner;
+    int finite = all_finite(x, y, size);
+    for (int64_t i = 0; i < channels; i++) {
+        float lo[LANES], hi[LANES];
+        int64_t channel = c + i;
+        for (int l = 0; l < LANES; l++) {
+            lo[l] = to->lo[channel];
+            hi[l] = to->hi[channel];
+        }
+        add(x + i * inner, y + i * inner, rows, row, inner, finite, lo, hi, &channel, 1, to->sums, to->extremes);
+    }
+    histograms(x, y, size, finite, to->tables);
+}
+
+/* x and y are C-contiguous [outer, channels, inner]; goes through them in blocks that are contiguous too. */
+static void add_all(const float *x, const float *y, int64_t outer, int64_t channels, int64_t inner, const Target *to) {
+    int64_t row = channels * inner, fitting = row < BLOCK ? BLOCK / row : 1;
+    if (inner < LANES && fitting < LANES) fitting = LANES;
+    for (int64_t o = 0; o < outer; o += fitting) {
+        int64_t rows = outer - o < fitting ? outer - o : fitting;
+        const float *bx = x + o * row, *by = y + o * row;
+        if (inner < LANES) {
+            add_short_channels(bx, by, rows, channels, inner, to);
+        } else if (row <= BLOCK) {
+            add_long_channels(bx, by, rows, row, 0, channels, inner, to);
+        } else {
+            int64_t together = inner < BLOCK ? BLOCK / inner : 1, step = inner < BLOCK ? inner : BLOCK;
+            for (int64_t c = 0; c < channels; c += together) {
+                int64_t some = channels - c < together ? channels - c : together;
+                for (int64_t i = 0; i < inner; i += step) {
+                    int64_t at = c * inner + i, length = inner - i < step ? inner - i : step;
+                    add_long_channels(bx + at, by + at, 1, row, c, some, length, to);
+                }
             }
         }
     }
@@ -291,7 +325,8 @@ static void add_all(const float *x, const float *y, int64_t outer, int64_t chann
 void inc_tb_update(const float *x, const float *y, int64_t outer, int64_t channels, int64_t inner, const float *lo,
                    const float *hi, double *sums, double *extremes, int64_t *counts, int32_t *tops) {
     static _Thread_local Table tables[3]; /* all zero between calls */
-    add_all(x, y, outer, channels, inner, lo, hi, sums, extremes, counts ? tables : NULL);
+    Target to = {lo, hi, sums, extremes, counts ? tables : NULL};
+    add_all(x, y, outer, channels, inner, &to);
     if (!counts) return;
     for (int i = 0; i < 3; i++) tops[i] = compact(tables[i], counts + i * BINS);
     memset(tables, 0, sizeof tables);

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from inc_tb.errors import ModelError
-from inc_tb.records import Op
+from inc_tb.records import GraphNode, Op
 
 Array = npt.NDArray[Any]
 Batch = Mapping[str, Array]
@@ -61,13 +63,28 @@ class Adapter(Protocol):
 
 def open_models(reference: Any, quantized: Any, *, memory_budget: int = 1 << 30) -> Adapter:
     """The adapter for a pair of models, given as paths or as objects."""
-    kinds = {_kind(reference), _kind(quantized)}
-    if kinds == {"onnx"}:
-        from inc_tb.adapters.onnx import OnnxAdapter
-
-        return OnnxAdapter(reference, quantized, memory_budget=memory_budget)
+    if {_kind(reference), _kind(quantized)} == {"onnx"}:
+        adapter: Adapter = _onnx().OnnxAdapter(reference, quantized, memory_budget=memory_budget)
+        return adapter
     given = " and ".join(describe(m) for m in (reference, quantized))
     raise ModelError(f"cannot compare {given}; expected two ONNX models (.onnx files or onnx.ModelProto objects).")
+
+
+def read_graph(model: Any) -> list[GraphNode]:
+    """The ops of one model and what they read."""
+    if _kind(model) == "onnx":
+        nodes: list[GraphNode] = _onnx().read_graph(model)
+        return nodes
+    raise ModelError(f"cannot read {describe(model)}; expected an ONNX model (.onnx file or onnx.ModelProto object).")
+
+
+def _onnx() -> ModuleType:
+    try:
+        return importlib.import_module("inc_tb.adapters.onnx")
+    except ModuleNotFoundError as error:
+        raise ModelError(
+            f"reading ONNX models needs {error.name}, which is not installed: pip install 'inc-tb[onnx]'."
+        ) from error
 
 
 def describe(model: Any) -> str:

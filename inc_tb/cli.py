@@ -114,7 +114,7 @@ def diagnose(
 def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
     """A bar on standard error that is gone when the work is done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=_err, transient=True) as bar:
+    with Progress(*columns, console=_err, transient=True, disable=not _err.is_terminal) as bar:
         task = bar.add_task("comparing samples", total=total)
         yield lambda done: bar.update(task, completed=done)
 
@@ -157,3 +157,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _fail(message: str) -> None:
     sys.stderr.write(f"inc-tb: {' '.join(message.split())}\n")
     sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -30,7 +30,7 @@ from tensorboard.compat.proto.types_pb2 import DT_DOUBLE, DT_FLOAT, DT_STRING
 
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.histogram import SIDE, edges
-from inc_tb.records import PLUGIN, VERSION, HistogramRow, Trial, storable_text
+from inc_tb.records import PLUGIN, VERSION, GraphNode, HistogramRow, Trial, storable_text
 
 BUCKETS = 96
 WORST_OPS = 64
@@ -116,7 +116,7 @@ def summary_text(diagnosis: Diagnosis, rows: int = 20) -> Summary.Value:
         lines += ["No op stands out.", ""]
     columns = ("name", "type", "added_sqnr_db", "arrived_sqnr_db", "total_sqnr_db", "verdict")
     lines += ["#### Ops that add the most noise", "", "| " + " | ".join(_heading(diagnosis, c) for c in columns) + " |"]
-    lines.append("|---|---|--:|--:|--:|---|")
+    lines.append("|" + "---|" * len(columns))
     for row in diagnosis.worst(rows):
         values = [diagnosis.ops[c][row] for c in columns]
         lines.append("| " + " | ".join([_code(values[0]), *map(_cell, values[1:])]) + " |")
@@ -170,25 +170,24 @@ def trial_hparams(trial: Trial) -> list[Summary.Value]:
     ]
 
 
-def graph_event(diagnosis: Diagnosis) -> Event:
-    """The model for the Graphs dashboard."""
-    added = _added_noise(diagnosis)
-    names = _node_names(diagnosis)
+def graph_event(nodes: Sequence[GraphNode], added: Mapping[str, float] | None = None) -> Event:
+    """A model for the Graphs dashboard, with the noise that each op adds among its attributes where it is known."""
+    names = _node_names(nodes)
     graph = GraphDef()
-    for node in diagnosis.graph:
+    for node in nodes:
         made = graph.node.add(name=names[node.name], op=storable_text(node.type))
         made.input.extend(names[name] for name in node.inputs if name in names)
-        if node.name in added:
+        if added is not None and node.name in added:
             made.attr["added_sqnr_db"].CopyFrom(AttrValue(f=added[node.name]))
     return Event(graph_def=graph.SerializeToString())
 
 
 def noise_event(diagnosis: Diagnosis, step: int) -> Event:
     """The noise that each op adds, as its compute time, because Graphs colours the nodes by that."""
-    names = _node_names(diagnosis)
+    names = _node_names(diagnosis.graph)
     stats = DeviceStepStats(device="/device:noise:0")  # Graphs leaves out devices whose names look different
     now = int(time.time() * 1e6)
-    for name, noise_db in _added_noise(diagnosis).items():
+    for name, noise_db in added_noise(diagnosis).items():
         if name in names:
             parts_per_million = int(min(1e12, max(1, 1e6 * 10 ** (-noise_db / 10))))
             stats.node_stats.add(
@@ -197,18 +196,19 @@ def noise_event(diagnosis: Diagnosis, step: int) -> Event:
             )  # fmt: skip
     run = RunMetadata(step_stats=StepStats(dev_stats=[stats]))
     tag = f"noise at step {step} (1 µs = 1 ppm)"
-    return Event(tagged_run_metadata=TaggedRunMetadata(tag=tag, run_metadata=run.SerializeToString()))
+    tagged = TaggedRunMetadata(tag=tag, run_metadata=run.SerializeToString())
+    return Event(wall_time=time.time(), step=step, tagged_run_metadata=tagged)
 
 
-def _added_noise(diagnosis: Diagnosis) -> dict[str, float]:
+def added_noise(diagnosis: Diagnosis) -> dict[str, float]:
     columns = zip(diagnosis.ops["name"], diagnosis.ops["added_sqnr_db"], strict=True)
     return {name: float(noise) for name, noise in columns if not np.isnan(noise)}
 
 
-def _node_names(diagnosis: Diagnosis) -> Mapping[str, str]:
+def _node_names(nodes: Sequence[GraphNode]) -> Mapping[str, str]:
     """Graphs takes what follows a colon for an output's number, and a leading ^ for a mark of its own."""
-    plain = [re.sub(r"[:^]", "_", node.name) for node in diagnosis.graph]
-    return {n.name: shown for n, shown in zip(diagnosis.graph, _unique(plain), strict=True)}
+    plain = [re.sub(r"[:^]", "_", node.name) for node in nodes]
+    return {n.name: shown for n, shown in zip(nodes, _unique(plain), strict=True)}
 
 
 def _unique(names: Iterable[str]) -> list[str]:
@@ -246,8 +246,8 @@ def _heading(diagnosis: Diagnosis, column: str) -> str:
 
 def _code(words: str) -> str:
     """Literally, in a line of Markdown."""
-    quote = "``" if "`" in words else "`"
-    return f"{quote}{' '.join(words.split())}{quote}".replace("|", "\\|")
+    line = " ".join(words.split()) or "(no name)"
+    return f"`` {line} ``" if "`" in line else f"`{line}`"
 
 
 def _plain(words: str) -> str:

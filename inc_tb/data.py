@@ -168,7 +168,7 @@ def load_function(path: Path, name: str) -> Callable[..., Any]:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001  it is the user's own code
+    except Exception as error:  # the user's own code may raise anything
         raise DataError(f"{path}: failed while it was loaded: {type(error).__name__}: {error}") from error
     function = getattr(module, name, None)
     if not callable(function):
@@ -182,7 +182,7 @@ def _function(path: Path, name: str) -> Data:
     def make() -> Iterator[Any]:
         try:
             yield from function()
-        except Exception as error:  # noqa: BLE001  it is the user's own code
+        except Exception as error:  # the user's own code may raise anything
             raise DataError(f"{path}:{name} failed: {type(error).__name__}: {error}") from error
 
     return Data(make)

@@ -46,15 +46,14 @@ def run_demo(console: Console, logdir: Path) -> list[Trial]:
     except ImportError as error:
         raise ModelError(f"the demo needs {error.name}, which is not installed: pip install 'inc-tb[onnx]'.") from error
     del onnxruntime
-    images, labels, held_out = _digits()
+    images, labels, held_out = load_digits()
     with tempfile.TemporaryDirectory() as folder:
         fp32 = Path(folder, "digits_cnn.onnx")
-        onnx.save(_with_outlier_channels(onnx.load(_shipped("digits_cnn.onnx"))), fp32)
+        onnx.save(add_outlier_channels(onnx.load(_shipped("digits_cnn.onnx"))), fp32)
         test = images[held_out], labels[held_out]
         baseline = _accuracy(fp32, *test)
-        console.print(
-            f"[bold]A CNN for handwritten digits[/]: fp32 gets {baseline:.4f} of {len(test[1])} held-out images right.\n"
-        )
+        share = f"{baseline:.4f} of {len(test[1])} held-out images"
+        console.print(f"[bold]A CNN for handwritten digits[/]: fp32 gets {share} right.\n", highlight=False)
         trials: list[Trial] = []
 
         def attempt(name: str, fallback: Sequence[str]) -> Diagnosis:
@@ -94,7 +93,7 @@ def _shipped(name: str) -> str:
     return str(files("inc_tb") / "demo_data" / name)
 
 
-def _digits() -> tuple[Images, npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def load_digits() -> tuple[Images, npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     names = ("image", "label", "held_out")
     inputs = [Input(name, np.dtype(np.uint8), (None,)) for name in names]
     stored = next(iter(open_data(_shipped("digits.npz"), inputs, batch_size=1 << 16)))
@@ -102,7 +101,7 @@ def _digits() -> tuple[Images, npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     return images, stored["label"].astype(np.int64), stored["held_out"]
 
 
-def _with_outlier_channels(model: Any) -> Any:
+def add_outlier_channels(model: Any) -> Any:
     """The same function in fp32: ReLU(k·x) = k·ReLU(x), and the next weights divide by k."""
     from onnx import numpy_helper
 
@@ -134,7 +133,7 @@ def _quantize(source: Path, target: Path, images: Images, exclude: Sequence[str]
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """onnxruntime's advice about pre-processing is not news here."""
+    """Advice of onnxruntime about pre-processing is not news here."""
     before = logging.root.level
     logging.root.setLevel(logging.ERROR)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from os import PathLike, cpu_count
 from typing import Any
 
@@ -22,7 +21,7 @@ from inc_tb.stats import PairStats
 
 Key = tuple[str, Role]
 Progress = Callable[[int], None]
-_PAIRS_AT_ONCE = 64
+_WAITING_BYTES = 64 << 20
 STORED: Sequence[Role] = ("output", "weight")
 """Whose histograms and channels are kept; the others only serve the op table."""
 
@@ -77,35 +76,61 @@ def collect(
     adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None
 ) -> tuple[dict[Key, PairStats], int]:
     """Statistics of every pair over all batches, and the number of samples."""
-    ops = {op.name: op for op in adapter.ops()}
-    collected: dict[Key, PairStats] = {}
-
-    def add(pair: Pair) -> None:
-        collected[pair.op, pair.role].update(pair.reference, pair.quantized)
-
-    def add_all(pool: ThreadPoolExecutor, pairs: Iterable[Pair]) -> None:
-        waiting = iter(pairs)
-        while some := list(islice(waiting, _PAIRS_AT_ONCE)):
-            for pair in some:
-                if (pair.op, pair.role) not in collected:
-                    limits = _limits(ops[pair.op], pair.role)
-                    with_histograms = pair.role in STORED
-                    collected[pair.op, pair.role] = PairStats(pair.channel_axis, limits, histograms=with_histograms)
-            list(pool.map(add, some))
-
+    collector = _Collector(adapter.ops())
     samples = 0
     inputs = adapter.inputs()
-    with ThreadPoolExecutor(max_workers=max(1, cpu_count() or 1)) as pool:
-        add_all(pool, adapter.weights())
+    with ThreadPoolExecutor(max_workers=cpu_count() or 1) as pool:
+        collector.add(adapter.weights(), pool)
         for given in batches:
             batch = as_batch(given, inputs)
-            add_all(pool, adapter.run(batch))
+            collector.add(adapter.run(batch), pool)
             samples += next((len(array) for array in batch.values() if array.ndim), 1)
             if progress is not None:
                 progress(samples)
+        collector.flush(pool)
     if not samples:
         raise DataError("the data has no samples; expected at least one batch. Check the data source.")
-    return collected, samples
+    return collector.collected, samples
+
+
+class _Collector:
+    """Keeps statistics of pairs, several at a time in threads.
+
+    Small arrays (a batch of one sample, a narrow layer) wait until there are enough of them to be worth a call;
+    how many bytes may wait is fixed, so memory does not grow with the number of samples.
+    """
+
+    def __init__(self, ops: Sequence[Op]) -> None:
+        self.collected: dict[Key, PairStats] = {}
+        self._ops = {op.name: op for op in ops}
+        self._waiting: dict[Key, list[Pair]] = {}
+        self._bytes = 0
+
+    def add(self, pairs: Iterable[Pair], pool: ThreadPoolExecutor) -> None:
+        for pair in pairs:
+            key = pair.op, pair.role
+            if key not in self.collected:
+                limits = _limits(self._ops[pair.op], pair.role)
+                self.collected[key] = PairStats(pair.channel_axis, limits, histograms=pair.role in STORED)
+            self._waiting.setdefault(key, []).append(pair)
+            self._bytes += pair.reference.nbytes + pair.quantized.nbytes
+            if self._bytes > _WAITING_BYTES:
+                self.flush(pool)
+
+    def flush(self, pool: ThreadPoolExecutor) -> None:
+        list(pool.map(self._update, self._waiting, self._waiting.values()))
+        self._waiting, self._bytes = {}, 0
+
+    def _update(self, key: Key, pairs: Sequence[Pair]) -> None:
+        can_join = len({pair.reference.shape[1:] for pair in pairs}) == 1 and pairs[0].reference.ndim > 1
+        if can_join and len(pairs) > 1:
+            joined = (
+                np.concatenate(arrays) for arrays in zip(*((p.reference, p.quantized) for p in pairs), strict=True)
+            )
+            self.collected[key].update(*joined)
+            return
+        for pair in pairs:
+            self.collected[key].update(pair.reference, pair.quantized)
 
 
 def as_batch(given: Any, inputs: Sequence[Input]) -> Batch:

@@ -18,7 +18,7 @@ from io import FileIO
 from pathlib import Path
 
 import google_crc32c
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorboard.compat.proto.event_pb2 import Event
 
 from inc_tb.errors import UsageError
@@ -35,16 +35,12 @@ class EventFile:
     """
 
     def __init__(self, folder: Path, suffix: str = "") -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        maker = f"{socket.gethostname()}.{os.getpid()}"
-        while True:
-            name = f"events.out.tfevents.{time.time():017.6f}.{maker}.{next(_count)}{suffix}"
-            try:
-                self._file = (folder / name).open("xb", buffering=0)
-                break
-            except FileExistsError:
-                continue
-        self.path = folder / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = _new_file(folder, suffix)
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot write there ({error.strerror}). Choose another folder.") from error
+        self.path = Path(str(self._file.name))
         self._lock = threading.Lock()
         self.write(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
@@ -64,6 +60,16 @@ class EventFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _new_file(folder: Path, suffix: str) -> FileIO:
+    maker = f"{socket.gethostname()}.{os.getpid()}"
+    while True:
+        name = f"events.out.tfevents.{time.time():017.6f}.{maker}.{next(_count)}{suffix}"
+        try:
+            return (folder / name).open("xb", buffering=0)
+        except FileExistsError:
+            continue
 
 
 def read_events(path: Path) -> Iterator[Event]:

@@ -17,6 +17,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from inc_tb import dashboards, records
+from inc_tb.capture import read_graph
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, RecordError, UsageError
 from inc_tb.eventfile import EventFile, event_files, read_events
@@ -58,7 +59,8 @@ class SummaryWriter:
         self._write(dashboards.scalars_of(diagnosis, self.worst_ops), step)
         self._write(dashboards.histograms_of(diagnosis, "quantized", self.worst_ops), step)
         self._write([dashboards.summary_text(diagnosis)], step)
-        self._write_graph(diagnosis, step)
+        self._write_graph(dashboards.graph_event(diagnosis.graph, dashboards.added_noise(diagnosis)))
+        self._file.write(dashboards.noise_event(diagnosis, step))
         self._write_reference(diagnosis)
 
     def add_trial(self, trial: Trial, step: int | None = None) -> None:
@@ -71,13 +73,14 @@ class SummaryWriter:
         """One event, so that a reader sees all of the values or none."""
         self._file.write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
 
-    def _write_graph(self, diagnosis: Diagnosis, step: int) -> None:
-        graph = dashboards.graph_event(diagnosis)
-        if graph != self._graph:  # TensorBoard keeps one graph a run and complains about more
-            self._file.write(Event(wall_time=time.time(), step=step, graph_def=graph.graph_def))
+    def add_graph(self, model: Any) -> None:
+        """A model, by path or as an object, for the Graphs dashboard; a diagnosis brings its own."""
+        self._write_graph(dashboards.graph_event(read_graph(model)))
+
+    def _write_graph(self, graph: Event) -> None:
+        if graph != self._graph:  # TensorBoard shows a run's newest graph, and complains about each further one
             self._graph = graph
-        noise = dashboards.noise_event(diagnosis, step)
-        self._file.write(Event(wall_time=time.time(), step=step, tagged_run_metadata=noise.tagged_run_metadata))
+            self._file.write(Event(wall_time=time.time(), graph_def=graph.graph_def))
 
     def _write_reference(self, diagnosis: Diagnosis) -> None:
         """Every op once, however many trials have it among their worst."""
@@ -120,8 +123,9 @@ def _reference_run(run: Path, diagnosis: Diagnosis) -> tuple[Path, str]:
 
     A folder that holds anything else, such as another reference or a run of the user, is left alone.
     """
-    told_by = "\n".join([diagnosis.reference, *diagnosis.ops["name"]])
-    digest = hashlib.sha256(told_by.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    told_by = "\n".join([diagnosis.reference, *diagnosis.ops["name"]]).encode("utf-8", "surrogatepass")
+    weights = b"".join(diagnosis.ops[column].tobytes() for column in ("w_min", "w_max") if column in diagnosis.ops)
+    digest = hashlib.sha256(told_by + weights).hexdigest()[:12]
     mark = f".reference-{digest}"
     shared = run.parent / REFERENCE_RUN
     if shared.resolve() != run.resolve() and all(path.name.endswith(mark) for path in event_files(shared)):
@@ -247,7 +251,7 @@ def load(run: str | PathLike[str]) -> Run:
         if "quantization/ops" in tags:
             found.diagnoses[step] = _decode_diagnosis(tags)
         if "quantization/trial" in tags:
-            found.trials[step] = records.decode_rows("trial", tags["quantization/trial"])[0]
+            found.trials.update((step, trial) for trial in records.decode_rows("trial", tags["quantization/trial"]))
     if not stored:
         raise RecordError(f"{folder}: its event files hold no quantization records; expected a run written by inc-tb.")
     return found

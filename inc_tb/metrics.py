@@ -258,7 +258,7 @@ _ERRORS: Sequence[tuple[Column, PairCompute]] = (
     (Column("mse", label="MSE", unit="value²", better="lower",
             help="Average squared difference. Depends on how large the values are, so do not compare ops by it."), mse),
     (Column("nmse", label="noise / signal", unit="ratio", better="lower", normal=(0, 0.003),
-            help="Energy of the error over energy of the fp32 values. 0.003 is 25 dB; 1 means as much noise as signal."),
+            help="Energy of the error over energy of the fp32 values. 0.003 is 25 dB; at 1 noise equals signal."),
      nmse),
     (Column("sqnr_db", label="SQNR", unit="dB", better="higher", normal=(25, None),
             help="Signal to quantization noise. int8 usually has 30 to 45; under 20 is suspicious, 0 is all noise."),
@@ -268,8 +268,8 @@ _ERRORS: Sequence[tuple[Column, PairCompute]] = (
     (Column("max_abs", label="max |error|", unit="value", better="lower", help="The single largest difference."),
      max_abs),
     (Column("rmse_lsb", label="RMSE in steps", unit="steps", better="lower", normal=(0, 1),
-            help="Root mean square error in quantization steps. 0.29 is what rounding alone gives; above 1 something is "
-                 "clipped, the scale is wrong, or error arrived from upstream."), rmse_lsb),
+            help="Root mean square error in quantization steps. 0.29 is what rounding alone gives; above 1 "
+                 "something is clipped, the scale is wrong, or error arrived from upstream."), rmse_lsb),
     (Column("inc_mse", label="MSE (INC)", unit="ratio", better="lower",
             help="The MSE that Neural Compressor prints: both tensors scaled to 0…1 by their own range first. Kept for "
                  "comparison with old logs; it hides outliers, so do not rank by it."), inc_mse),
@@ -281,7 +281,7 @@ _CHANNELS: Sequence[tuple[Column, PairCompute]] = (
     (Column("worst_channel", label="worst channel", unit="index", help="The channel with the lowest SQNR."),
      worst_channel),
     (Column("worst_channel_sqnr_db", label="worst channel SQNR", unit="dB", better="higher", normal=(15, None),
-            help="SQNR of the worst channel alone. Near 0 the channel is lost; harmless if it carries next to nothing."),
+            help="SQNR of the worst channel alone. Near 0 it is lost, which is harmless if it carries little."),
      worst_channel_sqnr_db),
 )  # fmt: skip
 _CAUSES: Sequence[tuple[Column, PairCompute]] = (

@@ -30,14 +30,9 @@ def show_diagnosis(console: Console, diagnosis: Diagnosis, *, sort: str = "added
     check_column(diagnosis.ops, sort)
     weight_sort = sort if sort.startswith("w_") else "w_sqnr_db"
     activation_sort = "added_sqnr_db" if sort.startswith("w_") else sort
-    console.print(_table(console, diagnosis, "Activations summary", ACTIVATION_COLUMNS, activation_sort, top), "")
-    console.print(_table(console, diagnosis, "Weights summary", WEIGHT_COLUMNS, weight_sort, top), "")
-    missing = [
-        n for n, reason in zip(diagnosis.ops["name"], diagnosis.ops["reason"], strict=True) if reason and _lost(reason)
-    ]
-    if missing:
-        console.print(f"[yellow]{len(missing)} ops could not be compared[/], first {escape(missing[0])}: "
-                      f"{escape(_reason_of(diagnosis, missing[0]))}", highlight=False)  # fmt: skip
+    _show_table(console, diagnosis, "Activations summary", ACTIVATION_COLUMNS, activation_sort, top)
+    _show_table(console, diagnosis, "Weights summary", WEIGHT_COLUMNS, weight_sort, top)
+    _show_missing(console, diagnosis)
     for note in diagnosis.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     show_suggestions(console, diagnosis.suggestions)
@@ -80,20 +75,22 @@ def check_column(columns: Collection[str], name: str) -> None:
         )
 
 
-def _table(console: Console, diagnosis: Diagnosis, title: str, columns: Sequence[str], sort: str, top: int) -> Table:
-    shown = [sort, *(c for c in columns if c != sort)]
-    room = max(2, (console.width - _NAME_WIDTH - 4) // (_COLUMN_WIDTH + 1))
-    kept = [c for c in (*columns, sort) if c in shown[:room]]
-    kept = list(dict.fromkeys(kept))
-    rows = diagnosis.worst(sort=sort)
-    if title.startswith("Weights"):
-        rows = [i for i in rows if diagnosis.ops["weight_dtype"][i] or not math.isnan(diagnosis.ops["w_mse"][i])]
+def _show_table(
+    console: Console, diagnosis: Diagnosis, title: str, columns: Sequence[str], sort: str, top: int
+) -> None:
+    """As many of the columns as fit, the one that is sorted by among them."""
+    room = max(2, (console.width - _NAME_WIDTH) // (_COLUMN_WIDTH + 1))
+    chosen = [c for c in columns if c != sort][: room - 1]
+    kept = [c for c in columns if c in chosen or c == sort]
+    kept += [] if sort in kept else [sort]
+    measured = "w_mse" if columns is WEIGHT_COLUMNS else "a_mse"
+    rows = [i for i in diagnosis.worst(sort=sort) if not math.isnan(diagnosis.ops[measured][i])]
     label = diagnosis.ops.column(sort).label
-    table = Table(
-        title=f"{title}: {min(top, len(rows))} of {len(rows)} ops, worst first by {label}",
-        title_justify="left", title_style="bold", header_style="bold", expand=False, padding=(0, 1, 0, 0), box=None,
-    )  # fmt: skip
-    name_width = max(_NAME_WIDTH, console.width - len(kept) * (_COLUMN_WIDTH + 1) - 2)
+    console.print(
+        f"[bold]{title}[/]: {min(top, len(rows))} of {len(rows)} ops, worst first by {label}", highlight=False
+    )
+    table = Table(header_style="bold", padding=(0, 1, 0, 0), box=None)
+    name_width = max(_NAME_WIDTH, console.width - len(kept) * (_COLUMN_WIDTH + 1) - 1)
     table.add_column("op", no_wrap=True, max_width=name_width)
     for column in kept:
         spec = diagnosis.ops.column(column)
@@ -102,7 +99,7 @@ def _table(console: Console, diagnosis: Diagnosis, title: str, columns: Sequence
     for i in rows[:top]:
         name = _cut(str(diagnosis.ops["name"][i]), name_width)
         table.add_row(escape(name), *(_cell(diagnosis, column, i) for column in kept))
-    return table
+    console.print(table, "")
 
 
 def _cell(diagnosis: Diagnosis, column: str, row: int) -> str:
@@ -130,10 +127,11 @@ def _shortened(ops: Sequence[str], most: int = 6) -> str:
     return ", ".join(ops[:most]) + rest
 
 
-def _lost(reason: str) -> bool:
-    return "no counterpart" in reason or "has no" in reason
-
-
-def _reason_of(diagnosis: Diagnosis, name: str) -> str:
-    row = diagnosis.ops["name"].tolist().index(name)
-    return str(diagnosis.ops["reason"][row])
+def _show_missing(console: Console, diagnosis: Diagnosis) -> None:
+    """Ops without numbers, other than those that are part of another op's row."""
+    named = zip(diagnosis.ops["name"], diagnosis.ops["a_mse"], diagnosis.ops["reason"], strict=True)
+    missing = [(name, reason) for name, mse, reason in named if math.isnan(mse) and "compared there" not in reason]
+    if missing:
+        first, reason = missing[0]
+        text = f"{escape(str(first))}: {escape(str(reason))}"
+        console.print(f"[yellow]{len(missing)} ops could not be compared[/], first {text}\n", highlight=False)

@@ -222,7 +222,7 @@ def clipped_input(m: Measurement, scene: Scene) -> Finding | None:
 
 def outlier_channels(m: Measurement, scene: Scene) -> Finding | None:
     """A few channels stretch the one scale that all share, behind this op or before it."""
-    before = scene.sources(m) if weight_db(m) > added_db(m) + EXPLAINS_DB else []
+    before = [] if _weights_explain(m) else scene.sources(m)
     edges = [edge for edge in (m, *before) if scene.readers(edge) and _outlier_ratio(edge) > OUTLIER_RATIO]
     if not edges:
         return None
@@ -251,7 +251,7 @@ def outlier_channels(m: Measurement, scene: Scene) -> Finding | None:
 def weights_per_tensor(m: Measurement, scene: Scene) -> Finding | None:
     if m.weight is None or m.op.weight is None or m.op.weight.granularity != "per tensor" or m.weight.channels < 2:
         return None
-    if weight_db(m) > added_db(m) + EXPLAINS_DB:
+    if not _weights_explain(m):
         return None
     levels = (m.op.weight.high - m.op.weight.low) / 2
     steps = metrics.channel_ranges(m.weight) / levels
@@ -262,22 +262,25 @@ def weights_per_tensor(m: Measurement, scene: Scene) -> Finding | None:
     ratio = number(metrics.channel_ratio(m.weight))
     because = (
         f"the weights of {m.op.name} share one scale although its largest channel is {ratio:.0f} times the median one "
-        f"({weight_db(m):.1f} dB); a scale for each channel would gain about {gain:.0f} dB: quantize with per_channel=True, or keep it in fp32"
+        f"({weight_db(m):.1f} dB); a scale for each channel would gain about {gain:.0f} dB: quantize with "
+        "per_channel=True, or keep it in fp32"
     )
     evidence = {"weight_sqnr_db": weight_db(m), "channel_ratio": ratio, "expected_gain_db": gain}
     return Finding("weights_per_tensor", scene.unit_ops(m.op.name), because, evidence)
 
 
 def weight_outliers(m: Measurement, scene: Scene) -> Finding | None:
-    if m.weight is None or m.op.weight is None or weight_db(m) > added_db(m) + EXPLAINS_DB:
+    if m.weight is None or m.op.weight is None or not _weights_explain(m):
         return None
     low, high = number(metrics.minimum(m.weight, "x")), number(metrics.maximum(m.weight, "x"))
     spread = number(metrics.deviation(m.weight, "x"))
     because = (
         f"the weights of {m.op.name} reach from {low:.3g} to {high:.3g} with a spread of only {spread:.3g}: rounding "
-        f"them to {m.op.weight.dtype} leaves {weight_db(m):.1f} dB"
+        f"them to {m.op.weight.dtype} makes {_flushed_weights(m):.0%} of them zero and leaves {weight_db(m):.1f} dB"
     )
-    evidence = {"weight_sqnr_db": weight_db(m), "min": low, "max": high, "std": spread}
+    evidence = {
+        "weight_sqnr_db": weight_db(m), "flushed": _flushed_weights(m), "min": low, "max": high, "std": spread,
+    }  # fmt: skip
     return Finding("weight_outliers", scene.unit_ops(m.op.name), because, evidence)
 
 
@@ -457,6 +460,15 @@ def _give_verdicts(scene: Scene, suggestions: Sequence[Suggestion]) -> None:
             m.verdict, m.reason = "watch", f"adds noise: {added_db(m):.1f} dB where over {WATCH_DB:.0f} is usual"
         else:
             m.verdict = "ok"
+
+
+def _weights_explain(m: Measurement) -> bool:
+    """Rounding the weights alone makes about as much noise as the op adds, or wipes most of them out."""
+    return weight_db(m) <= added_db(m) + EXPLAINS_DB or _flushed_weights(m) > FLUSHED
+
+
+def _flushed_weights(m: Measurement) -> float:
+    return number(metrics.flushed(m.weight, m.op.weight)) if m.weight is not None else 0.0
 
 
 def _known_channels(m: Measurement) -> npt.NDArray[np.float64]:

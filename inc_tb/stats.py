@@ -228,7 +228,7 @@ def _update_c(
     counts, tops = np.zeros((3, BINS), np.int64), np.zeros(3, np.int32)
     arrays = [ctypes.c_void_p(array.ctypes.data) for array in (x, y, *limits, sums, extremes, tops)]
     where = ctypes.c_void_p(counts.ctypes.data if histograms else None)
-    _kernel(*arrays[:2], *map(ctypes.c_int64, layout), *arrays[2:-1], where, arrays[-1])  # type: ignore[misc]
+    _kernel(*arrays[:2], *map(ctypes.c_int64, layout), *arrays[2:-1], where, arrays[-1])
     if not histograms:
         return []
     return [Histogram(max(int(top), OCTAVES), row) for top, row in zip(tops, counts, strict=True)]

@@ -16,7 +16,7 @@ OUTLIER = 100.0
 
 
 def make_models(folder: Path) -> tuple[Path, Path]:
-    """fp32.onnx and int8.onnx; channel 1 between the convolutions is scaled up and back, which int8 does not survive."""
+    """fp32.onnx and int8.onnx; channel 1 between the convolutions is scaled up and back, which int8 cannot take."""
     random = np.random.default_rng(7)
     w1, w2, w3 = (random.normal(size=shape).astype(np.float32) for shape in ((4, 2, 3, 3), (4, 4, 3, 3), (3, 4)))
     w1[1] *= OUTLIER

@@ -29,7 +29,11 @@ def assert_same(a: PairStats, b: PairStats, rtol: float = 1e-12) -> None:
     # Sums of large values that cancel are only as exact as their largest term.
     scale = np.abs(a.sums).max(initial=0.0)
     np.testing.assert_allclose(a.sums, b.sums, rtol=rtol, atol=scale * 1e-13)
-    counts = [i for i, name in enumerate(SUMS) if name in ("count", "nonzero", "flushed", "clipped", "nonfinite_x", "nonfinite_y")]
+    counts = [
+        i
+        for i, name in enumerate(SUMS)
+        if name in ("count", "nonzero", "flushed", "clipped", "nonfinite_x", "nonfinite_y")
+    ]
     np.testing.assert_array_equal(a.sums[:, counts], b.sums[:, counts])
     # The kernel subtracts in float32, numpy in float64.
     np.testing.assert_allclose(a.extremes, b.extremes, rtol=2.0**-23)
@@ -198,3 +202,21 @@ def test_limits_per_channel() -> None:
     s = PairStats(channel_axis=0, limits=([-1, -10], [1, 10]))
     s.update(np.array([[5, 0.5], [5, 20]], np.float32), np.zeros((2, 2), np.float32))
     assert s.channel_sums("clipped").tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((2, 3, 50000), 1), ((70000, 2), 1), ((9, 100, 15), 1), ((4, 17, 16), 1), ((3, 33, 17), 1), ((100000,), None)],
+)
+def test_the_kernel_agrees_on_layouts_larger_than_its_blocks(
+    shape: tuple[int, ...], axis: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(shape).astype(np.float32)
+    y = (np.round(x * 8) / 8).astype(np.float32)
+    x.flat[[3, 40]], y.flat[[5, 40]] = np.nan, np.inf
+    compiled, plain = PairStats(axis, (-1, 1)), PairStats(axis, (-1, 1))
+    compiled.update(x, y)
+    without_kernel(monkeypatch)
+    plain.update(x, y)
+    assert_same(compiled, plain)

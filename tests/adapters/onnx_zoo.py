@@ -23,6 +23,7 @@ class Net:
     def __init__(self, seed: int = 0, opset: int = 17, ir: int = 8) -> None:
         self.rng = np.random.default_rng(seed)
         self.opset, self.ir = opset, ir
+        self.weight_dtype: type[np.floating[Any]] = np.float32
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[onnx.TensorProto] = []
         self.inputs: list[onnx.ValueInfoProto] = []
@@ -41,7 +42,7 @@ class Net:
 
     def weight(self, name: str, *shape: int, gain: float = 1.4) -> str:
         fan_in = max(1, int(np.prod(shape)) // shape[0])
-        return self.constant(name, self.rng.normal(size=shape) * gain / np.sqrt(fan_in), np.float32)
+        return self.constant(name, self.rng.normal(size=shape) * gain / np.sqrt(fan_in), self.weight_dtype)
 
     def op(self, kind: str, name: str, *inputs: str, outputs: Sequence[str] = (), domain: str = "", **more: Any) -> str:
         outputs = outputs or [f"{name}_out"]
@@ -78,9 +79,12 @@ class Net:
         return helper.make_model(graph, opset_imports=opsets, ir_version=self.ir)
 
     def save(self, folder: Path, name: str = "fp32.onnx") -> Path:
-        path = folder / name
-        onnx.save(self.model(), path)
-        return path
+        return save(self.model(), folder / name)
+
+
+def save(model: onnx.ModelProto, path: Path) -> Path:
+    onnx.save(model, path)
+    return path
 
 
 def cnn(opset: int = 17) -> Net:
@@ -117,7 +121,7 @@ def residual() -> Net:
     return net
 
 
-def attention(length: int | str = 6, gelu: str = "") -> Net:
+def attention(length: int | str = 6) -> Net:
     """One transformer block; q, k and v read the same tensor and have weights of the same shape."""
     net = Net(4, 20)
     x = net.input("x", "n", length, 16)
@@ -155,6 +159,29 @@ def branches() -> Net:
     x = net.op("Concat", "both", x, a, axis=1)
     x = net.op("GlobalAveragePool", "gap", x)
     net.output(net.conv("head", x, 12, 5, kernel=1))
+    return net
+
+
+def tokens() -> Net:
+    """Token numbers and a mask in, two float outputs and one of integers out; any length."""
+    net = Net(8)
+    ids = net.input("ids", "n", "length", dtype=TensorProto.INT64)
+    mask = net.input("mask", "n", "length")
+    table = net.constant("table", net.rng.normal(size=(20, 16)), np.float32)
+    x = net.linear("fc1", net.op("Gather", "embedding", table, ids), 16, 16)
+    x = net.op("Mul", "masked", x, net.op("Unsqueeze", "wide", mask, net.constant("last", [-1], np.int64)))
+    net.output(net.linear("fc2", x, 16, 4))
+    net.output(net.op("ReduceMean", "mean", x, axes=[1], keepdims=0))
+    net.output(net.op("ArgMax", "best", x, axis=-1), TensorProto.INT64)
+    return net
+
+
+def half_mlp() -> Net:
+    """In half precision; opset 21, the first whose QuantizeLinear takes it."""
+    net = Net(5, 21, 10)
+    net.weight_dtype = np.float16
+    x = net.op("Relu", "relu1", net.gemm("fc1", net.input("x", "n", 12, dtype=TensorProto.FLOAT16), 12, 24))
+    net.output(net.gemm("fc2", x, 24, 5), TensorProto.FLOAT16)
     return net
 
 
@@ -203,6 +230,17 @@ def static(
 def dynamic(path: Path, **more: Any) -> Path:
     target = path.with_name(f"{path.stem}-dynamic.onnx")
     quantize_dynamic(path, target, **more)
+    return target
+
+
+def optimised(path: Path, level: str = "ORT_ENABLE_EXTENDED") -> Path:
+    """The file that ONNX Runtime saves after its optimisations."""
+    target = path.with_name(f"{path.stem}-{level}.onnx")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    options.optimized_model_filepath = str(target)
+    options.log_severity_level = 3
+    ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return target
 
 

@@ -9,19 +9,32 @@ dynamically quantized twin then have nearly the same steps.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
-from inc_tb.adapters.onnx.model import DEQUANTIZE, QUANTIZE, RANGES, Model, all_inputs, attribute, dequantize
+from inc_tb.adapters.onnx.model import (
+    DEQUANTIZE,
+    QUANTIZE,
+    Model,
+    all_inputs,
+    attribute,
+    constant_tensor,
+    dequantize,
+    subgraphs,
+    with_shapes,
+)  # fmt: skip
 from inc_tb.capture import Array
-from inc_tb.records import Quantization
+from inc_tb.records import GraphNode, Quantization
 
 PASS_THROUGH = {"Identity", "Dropout"}
 """Operations that hand their first input on unchanged when the model is used."""
 MATMUL = {"MatMul", "Gemm"}
+REQUANTIZE = "Requantize"
+"""Dequantized and quantized again with other parameters: a change of type, or what is left of a Relu or Clip."""
 
 _UNARY = ((0, 1, 2),), (3, 4)
 _BINARY = ((0, 1, 2), (3, 4, 5)), (6, 7)
@@ -45,12 +58,18 @@ _INTEGER_OPS: dict[str, tuple[tuple[tuple[int, int, int], ...], tuple[int, int] 
     "ConvInteger": (((0, -1, 2), (1, -1, 3)), None),
     "DynamicQuantizeLSTM": (((0, -1, -1), (1, 8, 9), (2, 10, 11)), None),
 }
+_BIAS_AT = {
+    "QLinearConv": 8, "QGemm": 6, "DynamicQuantizeMatMul": 4, "MatMulIntegerToFloat": 6, "MatMulNBits": 5,
+    "MatMulInteger": None, "ConvInteger": None, "QLinearMatMul": None,
+}  # fmt: skip
 _BASE_TYPES = {
     "QGemm": "Gemm", "QAttention": "Attention", "QEmbedLayerNormalization": "EmbedLayerNormalization",
     "MatMulNBits": "MatMul", "MatMulIntegerToFloat": "MatMul", "DynamicQuantizeMatMul": "MatMul",
     "DynamicQuantizeLSTM": "LSTM", "MatMulInteger": "MatMul", "ConvInteger": "Conv", "FusedConv": "Conv",
-    "FusedGemm": "Gemm", "FusedMatMul": "MatMul", "TransposeMatMul": "MatMul",
+    "FusedGemm": "Gemm", "FusedMatMul": "MatMul", "TransposeMatMul": "MatMul", QUANTIZE: REQUANTIZE,
 }  # fmt: skip
+_SETTINGS = {REQUANTIZE, "Resize", "Upsample", "Slice", "Pad", "Tile", "Expand", "Reshape", "OneHot", "TopK", "Range"}
+"""Operations whose constants say what to do; they are no weights."""
 _FLOATS = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16}
 _NOT_FLOAT = {"Shape", "Size", "NonZero", "ArgMax", "ArgMin", "Equal", "Greater", "Less", "And", "Or", "Not", "IsNaN"}
 
@@ -68,23 +87,36 @@ class Value:
     zero_point: str = ""
     template: onnx.NodeProto | None = None
     """A QuantizeLinear of this value, whose attributes another one would need."""
+    channels_last: bool = False
+    """ONNX Runtime's layout optimiser has moved the channels to the end."""
 
     def as_consumed(self, source: str) -> tuple[str, list[onnx.NodeProto]]:
         """Nodes that turn `source`, which stands in for the root, into what consumers of this value see."""
         if not self.scale:
             return source, []
-        target = f"{source}/inc_tb_float"
-        parameters = [self.scale, self.zero_point] if self.zero_point else [self.scale]
-        copied = {a.name: helper.get_attribute_value(a) for a in (self.template.attribute if self.template else ())}
-        domain = self.template.domain if self.template else ""
         nodes = []
         if not self.integer:
             middle = f"{source}/inc_tb_integer"
-            nodes.append(helper.make_node(QUANTIZE, [source, *parameters], [middle], domain=domain, **copied))
+            nodes.append(self.quantizer(source, middle))
             source = middle
-        copied = {name: copied[name] for name in ("axis", "block_size") if name in copied}
-        nodes.append(helper.make_node(DEQUANTIZE, [source, *parameters], [target], domain=domain, **copied))
+        target = f"{source}/inc_tb_float"
+        settings = {name: value for name, value in self._settings().items() if name in ("axis", "block_size")}
+        nodes.append(
+            helper.make_node(DEQUANTIZE, [source, *self._parameters()], [target], **settings, **self._domain())
+        )
         return target, nodes
+
+    def quantizer(self, source: str, target: str) -> onnx.NodeProto:
+        return helper.make_node(QUANTIZE, [source, *self._parameters()], [target], **self._settings(), **self._domain())
+
+    def _parameters(self) -> list[str]:
+        return [self.scale, self.zero_point] if self.zero_point else [self.scale]
+
+    def _settings(self) -> dict[str, Any]:
+        return {a.name: helper.get_attribute_value(a) for a in (self.template.attribute if self.template else ())}
+
+    def _domain(self) -> dict[str, str]:
+        return {"domain": self.template.domain} if self.template else {}
 
 
 @dataclass
@@ -117,30 +149,40 @@ class Graph:
         self.consumers: dict[str, list[Step]] = defaultdict(list)
         self._dynamic: set[str] = set()
         self._integers: set[str] = set()
+        self._dequantized: set[str] = set()
+        self._channels_last: set[str] = set()
         self._auxiliary: set[str] = set()
         self._swallowed: set[int] = set()
+        self._position = {id(node): i for i, node in enumerate(model.nodes)}
         self._names: set[str] = set()
         for name in [i.name for i in model.inputs]:
             self._new_value(name)
         for position, node in enumerate(model.nodes):
             if position not in self._swallowed:
                 self._read(node)
-        self.floats = self._find_floats()
+        self.types = self._find_types()
+        """Roots of values that hold real numbers, with their element type, as far as can be told without running."""
 
     def value_of(self, tensor: str) -> Value:
         return self.values[self.root[tensor]]
+
+    def has_rank(self, name: str) -> bool:
+        """Whether the file says how many dimensions an input has."""
+        return any(i.type.tensor_type.HasField("shape") for i in self.model.inputs if i.name == name)
 
     def weight(self, step: Step) -> Array:
         """The main weight, dequantized."""
         if step.node.op_type == "MatMulNBits":
             return _unpack_nbits(self.model, step.node)
         values = self.model.constant(step.weight)
-        if step.weight_quantization is not None and self._is_raw(step):
+        if step.weight_quantization is not None and values.dtype.kind in "iu":
             return dequantize(values, step.weight_quantization)
         return values
 
-    def _is_raw(self, step: Step) -> bool:
-        return step.node.op_type in _INTEGER_OPS
+    def weight_size(self, step: Step) -> int:
+        if step.node.op_type == "MatMulNBits":
+            return int(attribute(step.node, "K", 0) * attribute(step.node, "N", 0))
+        return self._size(step.weight) if step.weight else 0
 
     def _new_value(self, root: str, **more: object) -> None:
         self.root[root] = root
@@ -150,30 +192,58 @@ class Graph:
         if all(out in self.model.constants for out in node.output):
             return
         first = node.input[0] if node.input else ""
-        if node.op_type in (QUANTIZE, DEQUANTIZE) and first in self.root:
+        if node.op_type in (QUANTIZE, DEQUANTIZE) and first in self.root and not self._is_requantized(node):
             self._join(node, first)
         elif node.op_type == "DynamicQuantizeLinear" and first in self.root:
             self.root[node.output[0]] = self.root[first]
             self._dynamic.add(node.output[0])
             self._auxiliary.update(node.output[1:])
         elif (node.op_type in PASS_THROUGH or self._is_float_cast(node)) and first in self.root:
-            self.root[node.output[0]] = self.root[first]
+            self._hand_on(node)
+        elif node.op_type == "Transpose" and first in self.root and self._moves_channels(node):
+            self._hand_on(node)
+            self._channels_last ^= {node.output[0]}
         elif node.input and all(i in self._auxiliary or i in self.model.constants for i in all_inputs(node)):
             self._auxiliary.update(node.output)
         else:
             self._add_step(node)
 
+    def _hand_on(self, node: onnx.NodeProto) -> None:
+        """The output is the same value as the input."""
+        first, out = node.input[0], node.output[0]
+        self.root[out] = self.root[first]
+        for kind in (self._channels_last, self._integers, self._dequantized):
+            if first in kind:
+                kind.add(out)
+
+    def _moves_channels(self, node: onnx.NodeProto) -> bool:
+        """A transpose that only serves operations that want the channels at the end, or undoes it."""
+        consumers = self.model.consumers[node.output[0]]
+        return node.input[0] in self._channels_last or (bool(consumers) and all(map(_wants_channels_last, consumers)))
+
     def _join(self, node: onnx.NodeProto, source: str) -> None:
         value = self.value_of(source)
+        if node.op_type == DEQUANTIZE:
+            self._read_as_integer(source, *node.input[1:3])
         self.root[node.output[0]] = value.root
+        if source in self._channels_last:
+            self._channels_last.add(node.output[0])
         if value.quantization is None:
             value.quantization = self.model.quantization(node)
             value.scale, value.zero_point = node.input[1], node.input[2] if len(node.input) > 2 else ""
         if node.op_type == QUANTIZE:
             self._integers.add(node.output[0])
             value.template = value.template or node
-        elif value.read == value.root:
+            return
+        self._dequantized.add(node.output[0])
+        if value.read == value.root:
             value.read = node.output[0]
+
+    def _is_requantized(self, node: onnx.NodeProto) -> bool:
+        if node.op_type != QUANTIZE or node.input[0] not in self._dequantized:
+            return False
+        now, before = self.model.quantization(node), self.value_of(node.input[0]).quantization
+        return before is not None and not _same_parameters(now, before)
 
     def _is_float_cast(self, node: onnx.NodeProto) -> bool:
         return node.op_type == "Cast" and attribute(node, "to", 0) in _FLOATS and node.input[0] in self.root
@@ -191,6 +261,11 @@ class Graph:
             [self.root[i] for i in inputs if i in self.root], [i for i in inputs if i in self.model.constants],
             list(node.output),
         )  # fmt: skip
+        for position, scale, zero_point in integer_inputs:
+            tensor = node.input[position] if position < len(node.input) else ""
+            if tensor in self.root and scale >= 0:
+                self._read_as_integer(tensor, node.input[scale], node.input[zero_point])
+        channels_last = _wants_channels_last(node) or any(i in self._channels_last for i in inputs)
         step.dynamic = any(i in self._dynamic for i in inputs) or node.op_type.startswith("DynamicQuantize")
         self._find_weight(step, integer_inputs)
         if node.op_type in ("MatMulInteger", "ConvInteger"):
@@ -198,17 +273,33 @@ class Graph:
         for out in step.outputs:
             if not out:
                 continue
-            self._new_value(out)
+            self._new_value(out, channels_last=channels_last)
             self.producer[out] = step
-            if output_at is not None and output_at[0] < len(node.input):
+            if channels_last:
+                self._channels_last.add(out)
+            if node.op_type == QUANTIZE:
+                self._mark_integer(out, node.input[1], node.input[2] if len(node.input) > 2 else "")
+                self.values[out].template = node
+            elif output_at is not None and output_at[0] < len(node.input):
                 self._mark_integer(out, *(node.input[p] if p < len(node.input) else "" for p in output_at))
             elif not integer_inputs and node.input and node.input[0] in self._integers:
                 # Reshape, MaxPool and the like work on the integers as they are.
                 before = self.value_of(node.input[0])
                 self._mark_integer(out, before.scale, before.zero_point)
+                self.values[out].template = before.template
         for root in dict.fromkeys(step.values):
             self.consumers[root].append(step)
         self.steps.append(step)
+
+    def _read_as_integer(self, tensor: str, scale: str, zero_point: str = "") -> None:
+        """Integers that no quantizer made, as the rows of a quantized table: their reader knows the scale."""
+        value = self.value_of(tensor)
+        step = self.producer.get(value.root)
+        if tensor in self._integers or tensor in self._dynamic or value.quantization is not None or step is None:
+            return
+        self._mark_integer(value.root, scale, zero_point)
+        if step.weight and step.weight_quantization is None:
+            step.weight_quantization = value.quantization
 
     def _mark_integer(self, out: str, scale: str, zero_point: str) -> None:
         value = self.values[out]
@@ -218,27 +309,24 @@ class Graph:
         value.quantization = self.model.parameters(scale, zero_point, dtype)
 
     def _find_weight(self, step: Step, integer_inputs: tuple[tuple[int, int, int], ...]) -> None:
-        sizes = {name: self._size(name) for name in step.constants if self._is_numeric(name)}
+        has_weights = step.type not in _SETTINGS and not subgraphs(step.node)
+        sizes = {name: self._size(name) for name in step.constants if has_weights and self._is_numeric(name)}
+        step.has_bias = step.type in (*MATMUL, "Conv", "ConvTranspose") and self._has_bias(step.node)
         if not sizes or max(sizes.values()) < 2:
-            step.has_bias = len(step.node.input) > 2
             return
         step.weight = max(sizes, key=lambda name: sizes[name])
         step.weight_position = list(step.node.input).index(step.weight)
-        bias_at = {"QLinearConv": 8, "QGemm": 6, "DynamicQuantizeMatMul": 4, "MatMulIntegerToFloat": 6}
-        bias = bias_at.get(step.node.op_type, 2)
-        step.has_bias = step.type in (*MATMUL, "Conv", "ConvTranspose") and (
-            len(step.node.input) > bias and bool(step.node.input[bias]) and not self._is_unscaled(step)
-        )
         for position, scale, zero_point in integer_inputs:
             if position == step.weight_position and scale >= 0:
                 step.weight_quantization = self._raw_quantization(step, scale, zero_point)
         if step.node.op_type == "MatMulNBits":
             step.weight_quantization = _nbits_quantization(step.node)
-        if not integer_inputs:
+        elif not integer_inputs:
             step.weight_quantization = self._dequantized_by(step.weight)
 
-    def _is_unscaled(self, step: Step) -> bool:
-        return step.node.op_type in ("MatMulInteger", "ConvInteger")
+    def _has_bias(self, node: onnx.NodeProto) -> bool:
+        at = _BIAS_AT.get(node.op_type, 2)
+        return at is not None and len(node.input) > at and bool(node.input[at])
 
     def _raw_quantization(self, step: Step, scale: int, zero_point: int) -> Quantization:
         node = step.node
@@ -256,50 +344,38 @@ class Graph:
         if node is None or node.op_type != DEQUANTIZE:
             return None
         found = self.model.quantization(node)
-        if flip and found.axis is not None and not found.block:
-            found = Quantization(
-                found.dtype, found.scale, found.zero_point, found.low, found.high, 1 - found.axis % 2, found.block
-            )
-        return found
+        return flipped_axis(found) if flip else found
 
     def _after_scaling(self, step: Step) -> str:
         """MatMulInteger -> Cast -> Mul(scales) is one operation; its result is the output of the Mul."""
-        tensor = step.node.output[0]
-        scales: Array | None = None
+        tensor: str = step.node.output[0]
         while len(self.model.consumers[tensor]) == 1:
             node = self.model.consumers[tensor][0]
             others = [i for i in node.input if i != tensor]
             is_scale = all(i in self._auxiliary or i in self.model.constants or self._will_be_scale(i) for i in others)
             if node.op_type != "Cast" and not (node.op_type == "Mul" and is_scale):
                 break
-            self._swallowed.add(next(i for i, n in enumerate(self.model.nodes) if n is node))
+            self._swallowed.add(self._position[id(node)])
             tensor = node.output[0]
             if node.op_type == "Mul":
-                scales = self._constant_factor(others[0])
+                self._apply_scales(step, others[0])
                 break
-        zero = step.node.input[3] if len(step.node.input) > 3 else ""
-        if step.weight and scales is not None:
-            dtype = self.model.elem_type(step.weight)
-            low, high = RANGES[dtype]
-            zeros = self.model.constant(zero).astype(np.int64).ravel() if zero else np.zeros(1, np.int64)
-            axis = None if scales.size == 1 else (0 if step.type == "Conv" else -1)
-            flat = scales.astype(np.float32).ravel()
-            step.weight_quantization = Quantization(
-                dtype, flat, np.broadcast_to(zeros, flat.shape).copy(), low, high, axis
-            )
         return tensor
 
     def _will_be_scale(self, tensor: str) -> bool:
         node = self.model.producer.get(tensor)
         return node is not None and all(i in self._auxiliary or i in self.model.constants for i in node.input)
 
-    def _constant_factor(self, tensor: str) -> Array | None:
-        """Of (input scale) * (weight scale), the weight's."""
-        if tensor in self.model.constants:
-            return self.model.constant(tensor)
-        node = self.model.producer.get(tensor)
-        fixed = [i for i in node.input if i in self.model.constants] if node is not None else []
-        return self.model.constant(fixed[0]) if len(fixed) == 1 else None
+    def _apply_scales(self, step: Step, product: str) -> None:
+        """Takes (input scale) * (weight scale) apart, which works where the file still multiplies them."""
+        node = self.model.producer.get(product)
+        if node is None or node.op_type != "Mul" or node.input[1] not in self.model.constants or not step.weight:
+            return
+        zero_points = [*step.node.input[2:4], "", ""]
+        self._read_as_integer(step.node.input[0], node.input[0], zero_points[0])
+        axis = 0 if step.type == "Conv" else -1
+        dtype = self.model.elem_type(step.weight)
+        step.weight_quantization = self.model.parameters(node.input[1], zero_points[1], dtype, axis)
 
     def _size(self, name: str) -> int:
         if name in self.model.initializers:
@@ -307,13 +383,15 @@ class Graph:
         node = self.model.producer[name]
         if node.op_type in (QUANTIZE, DEQUANTIZE, "Transpose", "Identity", "Cast"):
             return self._size(node.input[0])
-        return int(self.model.constant(name).size)
+        stored = constant_tensor(node)
+        return int(np.prod(stored.dims) if stored is not None else self.model.constant(name).size)
 
     def _is_numeric(self, name: str) -> bool:
         return self.model.elem_type(name) not in ("int64", "bool", "string")
 
     def _unique_name(self, node: onnx.NodeProto) -> str:
-        name = base = node.name or next((out for out in node.output if out), node.op_type)
+        base: str = node.name or next((out for out in node.output if out), node.op_type)
+        name = base
         count = 1
         while name in self._names:
             count += 1
@@ -321,28 +399,34 @@ class Graph:
         self._names.add(name)
         return name
 
-    def _find_floats(self) -> set[str]:
-        """Roots of values that hold real numbers, as far as can be told without running the model."""
-        inferred = onnx.shape_inference.infer_shapes(self._without_weights())
+    def _find_types(self) -> dict[str, int]:
+        inferred = with_shapes(self.without_weights())
         described = [*inferred.graph.value_info, *inferred.graph.output, *inferred.graph.input]
         known = {v.name: v.type.tensor_type.elem_type for v in described}
-        floats: set[str] = {i.name for i in self.model.inputs if known.get(i.name) in _FLOATS}
+        found = {i.name: known[i.name] for i in self.model.inputs if known.get(i.name) in _FLOATS}
         for step in self.steps:
             for out in step.outputs:
-                if not out or out not in self.values:
+                if not out:
                     continue
-                if known.get(out):
-                    is_float = known[out] in _FLOATS or self.values[out].integer
-                else:
-                    is_float = step.type not in _NOT_FLOAT and (
-                        not step.values or any(v in floats for v in step.values)
-                    )
-                if is_float:
-                    floats.add(out)
-        return floats
+                kind = known.get(out) or self._likely_type(step, found)
+                value = self.values[out]
+                if value.integer:
+                    is_half = value.scale in self.model.constants and self.model.elem_type(value.scale) == "float16"
+                    found[out] = onnx.TensorProto.FLOAT16 if is_half else onnx.TensorProto.FLOAT
+                elif kind in _FLOATS:
+                    found[out] = kind
+        return found
 
-    def _without_weights(self) -> onnx.ModelProto:
-        """Enough for type inference, without copying gigabytes."""
+    def _likely_type(self, step: Step, found: dict[str, int]) -> int:
+        """For operations that ONNX does not know: the type of what they read."""
+        if step.type in _NOT_FLOAT:
+            return onnx.TensorProto.UNDEFINED
+        if not step.values:
+            return onnx.TensorProto.FLOAT
+        return next((found[v] for v in step.values if v in found), onnx.TensorProto.UNDEFINED)
+
+    def without_weights(self) -> onnx.ModelProto:
+        """Enough for type and shape inference, without copying gigabytes."""
         light = onnx.ModelProto(ir_version=max(self.model.proto.ir_version, 4))
         light.opset_import.extend(self.model.proto.opset_import)
         light.graph.name = "types"
@@ -351,15 +435,32 @@ class Graph:
         light.graph.output.extend(self.model.graph.output)
         declared = {i.name for i in self.model.graph.input}
         for name, tensor in self.model.initializers.items():
-            if name not in declared:
+            if tensor.data_type == onnx.TensorProto.INT64 and len(tensor.dims) < 2 and not tensor.external_data:
+                light.graph.initializer.append(tensor)
+            elif name not in declared:
                 light.graph.input.append(helper.make_tensor_value_info(name, tensor.data_type, list(tensor.dims)))
         return light
 
 
+def flipped_axis(quantization: Quantization) -> Quantization:
+    """The quantization of a matrix, for its transpose."""
+    return (
+        quantization if quantization.axis is None else replace(quantization, axis=-2 if quantization.axis % 2 else -1)
+    )
+
+
 def base_type(op_type: str) -> str:
-    if op_type in _BASE_TYPES:
-        return _BASE_TYPES[op_type]
-    return op_type.removeprefix("QLinear")
+    return _BASE_TYPES.get(op_type) or op_type.removeprefix("QLinear").removeprefix("Nhwc")
+
+
+def _same_parameters(a: Quantization, b: Quantization) -> bool:
+    if a.scale is None or b.scale is None or a.zero_point is None or b.zero_point is None:
+        return True
+    return a.dtype == b.dtype and np.array_equal(a.scale, b.scale) and np.array_equal(a.zero_point, b.zero_point)
+
+
+def _wants_channels_last(node: onnx.NodeProto) -> bool:
+    return node.op_type.startswith("Nhwc") or bool(attribute(node, "channels_last", 0))
 
 
 def _nbits_quantization(node: onnx.NodeProto) -> Quantization:
@@ -389,3 +490,13 @@ def _unpack(packed: Array, bits: int) -> Array:
     """Rows of bytes, lowest bits first."""
     parts = [(packed >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
     return np.stack(parts, axis=-1).reshape(packed.shape[0], -1)
+
+
+def read_graph(source: Any) -> list[GraphNode]:
+    """The ops of one model, each with the ops whose results it reads."""
+    graph = Graph(Model(source))
+    made_by = {out: step.name for step in graph.steps for out in step.outputs}
+    return [
+        GraphNode(s.name, s.node.op_type, list(dict.fromkeys(made_by[v] for v in s.values if v in made_by)))
+        for s in graph.steps
+    ]

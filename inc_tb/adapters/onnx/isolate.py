@@ -31,8 +31,7 @@ def isolated_model(graph: Graph, cuts: Iterable[str], wanted: Iterable[str]) -> 
         value = graph.values[root]
         if value.integer:
             feeds[root + _FED] = root
-            parameters = [value.scale, value.zero_point] if value.zero_point else [value.scale]
-            nodes.append(helper.make_node("QuantizeLinear", [root + _FED, *parameters], [root]))
+            nodes.append(value.quantizer(root + _FED, root))
         else:
             feeds[root] = root
     outputs = {}
@@ -45,7 +44,8 @@ def isolated_model(graph: Graph, cuts: Iterable[str], wanted: Iterable[str]) -> 
 def _renamed(node: onnx.NodeProto, tails: Mapping[str, str]) -> onnx.NodeProto:
     if not any(out in tails for out in node.output):
         return node
-    copy = onnx.NodeProto.FromString(node.SerializeToString())
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
     copy.output[:] = [tails.get(out, out) for out in node.output]
     return copy
 
@@ -77,9 +77,7 @@ def _assembled(
     proto.graph.node.extend(sorted(chosen, key=lambda n: not (n.input and n.input[0].endswith(_FED))))
     proto.graph.initializer.extend(t for name, t in graph.model.initializers.items() if name in used)
     kept = {name: root for name, root in feeds.items() if name in used}
-    types = {i.name: i.type.tensor_type.elem_type for i in graph.model.inputs}
-    proto.graph.input.extend(
-        helper.make_tensor_value_info(name, types.get(name, onnx.TensorProto.FLOAT), None) for name in kept
-    )
+    types = {i.name: i.type.tensor_type.elem_type for i in graph.model.inputs} | graph.types
+    proto.graph.input.extend(helper.make_tensor_value_info(name, types[root], None) for name, root in kept.items())
     proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in outputs.values())
     return proto, kept

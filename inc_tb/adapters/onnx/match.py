@@ -8,20 +8,30 @@ the point of comparison behind it, so that the two arrays are truly the same poi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from onnx import helper
 
-from inc_tb.adapters.onnx.graph import MATMUL, Graph, Step
+from inc_tb.adapters.onnx.graph import MATMUL, REQUANTIZE, Graph, Step, flipped_axis
 from inc_tb.adapters.onnx.model import attribute
 from inc_tb.capture import Array
 from inc_tb.errors import MismatchError
 from inc_tb.records import Quantization
 
-FOLDABLE = {"Relu", "Clip", "BatchNormalization", "LeakyRelu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid"}
+_ACTIVATIONS = {"Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid"}
+_NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
 _INTERCHANGEABLE = {"Add", "Mul", "Max", "Min", "Sum", "Mean"}
+_WITH_BIAS = {*MATMUL, "Conv", "ConvTranspose"}
+SELECTIONS = {
+    "Slice": ("starts", "ends", "axes", "steps"), "Gather": ("indices",), "Transpose": (), "Squeeze": ("axes",),
+    "Unsqueeze": ("axes",), "Concat": (),
+}  # fmt: skip
+"""Operations whose constants decide which part of a tensor comes out, or in which order: names of their inputs."""
 _SAME_WEIGHTS = 0.5
+_EQUAL_WEIGHTS = 0.9
+"""How alike the weights of an op and of its twin are at least, where the weights alone decide."""
 _QUANTIZED_NAMES = ("", "_quantized", "_QuantizeLinear_Output", "_DequantizeLinear_Output", "_QuantizeInput_quantized")
 
 
@@ -58,6 +68,7 @@ class Matching:
         self.missing: dict[int, str] = {}
         self._ends: dict[str, Match] = {}
         self._used: set[int] = set()
+        self._taken: set[str] = set()
         self._match_inputs()
         for step in reference.steps:
             self._match(step)
@@ -75,18 +86,14 @@ class Matching:
         quantization = twin.weight_quantization
         axis = _channel_axis(step, reference.ndim)
         for folded in match.folded:
-            if folded.type == "BatchNormalization":
-                reference = self._fold_batch_norm(reference, folded, axis)
-        flipped = other.ndim == 2 and other.shape[::-1] == reference.shape
+            reference = self._fold_factor(reference, folded, twin, axis)
+        flipped = other.ndim > 1 and other.swapaxes(-1, -2).shape == reference.shape
         if other.shape != reference.shape and not flipped:
             return None
-        if flipped and (other.shape != reference.shape or alike(reference, other.T) > alike(reference, other)):
-            other = other.T
-            if quantization is not None and quantization.axis is not None:
-                quantization = Quantization(
-                    quantization.dtype, quantization.scale, quantization.zero_point, quantization.low,
-                    quantization.high, 1 - quantization.axis % 2, quantization.block,
-                )  # fmt: skip
+        turned = other.swapaxes(-1, -2) if flipped else other
+        if flipped and (other.shape != reference.shape or alike(reference, turned) > alike(reference, other)):
+            other = turned
+            quantization = flipped_axis(quantization) if quantization is not None else None
         if quantization is not None and quantization.axis is not None and not quantization.block:
             axis = quantization.axis % reference.ndim
         return Weights(reference, other, axis, quantization)
@@ -108,46 +115,61 @@ class Matching:
         if not step.outputs:
             return
         twin = self._follow(step) or self._by_weights(step)
-        if twin is not None:
+        if twin is not None and self._is_done_before(step):
+            self._used.add(twin.index)
+            self._extend(step, twin.outputs[0])
+        elif twin is not None:
             self._accept(step, twin)
-        elif not self._fold(step) and not self._by_name(step):
-            self.missing[step.index] = self._why_missing(step)
+        elif not (self._fold(step) or self._by_name(step)):
+            self.missing[step.index] = self._skip_idle(step) or self._why_missing(step)
 
     def _follow(self, step: Step) -> Step | None:
-        """The operation of the same kind on the same values."""
+        """The operation of the same kind on the same values, if need be behind a helper."""
         wanted = [self.points.get(root) for root in step.values]
-        starts = [root for root in wanted if root is not None]
-        if not starts:
-            return None
-        near: dict[int, Step] = {}
-        for root in dict.fromkeys(starts):
-            for candidate in self._consumers(root):
-                near.setdefault(candidate.index, candidate)
-        fitting = [c for c in near.values() if self._fits(step, c, wanted)]
-        return self._best(step, fitting)
+        near = [c for root in wanted if root is not None for c in self.quantized.consumers.get(root, ())]
+        behind = [c for s in near if self._is_helper(s) for c in self.quantized.consumers.get(s.outputs[0], ())]
+        for candidates in (near, behind):
+            distinct = {c.index: c for c in candidates}.values()
+            fitting = [c for c in distinct if self._fits(step, c, wanted)]
+            fitting = [c for c in fitting if c.type == step.type] or fitting
+            is_certain = None not in wanted and all(c.type != REQUANTIZE for c in fitting)
+            found = self._best(step, fitting if is_certain else self._sure(step, fitting))
+            if found is not None:
+                return found
+        return None
 
-    def _consumers(self, root: str) -> list[Step]:
-        """What reads a value, also behind a multiplication by constants that only the quantized model has."""
-        direct = list(self.quantized.consumers.get(root, ()))
-        for scaling in [s for s in direct if s.type == "Mul" and len(s.values) == 1 and s.constants]:
-            direct += self.quantized.consumers.get(scaling.outputs[0], ())
-        return direct
+    def _is_helper(self, step: Step) -> bool:
+        """A change of type, or a multiplication by constants, that no step of the reference has claimed."""
+        is_scaling = step.type == "Mul" and len(step.values) == 1 and bool(step.constants)
+        return step.index not in self._used and (is_scaling or step.type == REQUANTIZE)
+
+    def _before_helper(self, root: str) -> str:
+        step = self.quantized.producer.get(root)
+        return step.values[0] if step is not None and self._is_helper(step) else root
 
     def _fits(self, step: Step, candidate: Step, wanted: list[str | None]) -> bool:
+        """None in `wanted` is a value of the reference that has no counterpart, so nothing is known about it."""
         if candidate.index in self._used or not _same_type(step, candidate):
             return False
         if len(candidate.values) != len(step.values) or bool(step.weight) != bool(candidate.weight):
             return False
-        theirs = [self._before_scaling(v) for v in candidate.values]
+        if step.type in _WITH_BIAS and self.reference.weight_size(step) != self.quantized.weight_size(candidate):
+            return False
+        if not self._same_selection(step, candidate):
+            return False
+        theirs = [v if v in wanted else self._before_helper(v) for v in candidate.values]
         if step.type in _INTERCHANGEABLE:
-            wanted, theirs = sorted(wanted, key=str), sorted(theirs)
-            return all(w is None or w in theirs for w in wanted)
-        return all(w is None or w in (t, v) for w, t, v in zip(wanted, theirs, candidate.values, strict=True))
+            return not Counter(w for w in wanted if w is not None) - Counter(theirs)
+        return all(w in (None, t) for w, t in zip(wanted, theirs, strict=True))
 
-    def _before_scaling(self, root: str) -> str:
-        step = self.quantized.producer.get(root)
-        is_scaling = step is not None and step.type == "Mul" and len(step.values) == 1 and step.index not in self._used
-        return step.values[0] if step is not None and is_scaling else root
+    def _sure(self, step: Step, candidates: list[Step]) -> list[Step]:
+        """Of candidates of which only some inputs or the purpose is known, those that something else speaks for."""
+        if step.weight:
+            return [c for c in candidates if self._likeness(step, c) > _EQUAL_WEIGHTS]
+        named = [c for c in candidates if c.outputs[0] in self._named(step)]
+        around = (s for root in step.values if root in self.points for s in self.reference.consumers[root])
+        rivals = [s for s in around if s.index not in self.matches and s is not step and _same_type(step, s)]
+        return named or (candidates if len(candidates) == 1 and not rivals else [])
 
     def _best(self, step: Step, candidates: list[Step]) -> Step | None:
         if len(candidates) > 1:
@@ -156,8 +178,17 @@ class Matching:
             candidates = [c for c in candidates if scores[c.index] > top - 1e-3]
         if len(candidates) > 1:
             named = [c for c in candidates if c.name.startswith(step.name) or step.name.startswith(c.name)]
-            candidates = sorted(named or candidates, key=lambda c: abs(len(c.name) - len(step.name)))
+            read_by = Counter(s.type for s in self.reference.consumers[step.outputs[0]])
+            candidates = sorted(
+                named or candidates,
+                key=lambda c: (-self._read_alike(c, read_by), abs(len(c.name) - len(step.name))),
+            )
         return candidates[0] if candidates else None
+
+    def _read_alike(self, candidate: Step, read_by: Counter[str]) -> int:
+        """How many of the operations that read the result are of the same kinds."""
+        theirs = Counter(s.type for s in self.quantized.consumers.get(candidate.outputs[0], ()))
+        return (theirs & read_by).total()
 
     def _likeness(self, step: Step, candidate: Step) -> float:
         found = self.weights(Match(step, candidate, step, ""))
@@ -165,27 +196,43 @@ class Matching:
             return alike(found.reference, found.quantized)
         return float(self._settings(self.reference, step) == self._settings(self.quantized, candidate))
 
+    def _same_selection(self, step: Step, candidate: Step) -> bool:
+        """Whether two steps take the same part of their input, as far as constants tell."""
+        if step.type not in SELECTIONS or self.quantized.values[candidate.outputs[0]].channels_last:
+            return True
+        mine, theirs = self._integers(self.reference, step), self._integers(self.quantized, candidate)
+        return all(_may_be_equal(mine[key], theirs[key]) for key in mine.keys() & theirs.keys())
+
+    def _integers(self, graph: Graph, step: Step) -> dict[str, Array]:
+        """The settings of a step by name, whether the opset has them as attributes or as inputs."""
+        found = {a.name: np.asarray(helper.get_attribute_value(a)) for a in step.node.attribute}
+        names = SELECTIONS[step.type]
+        for name, tensor in zip(names, step.node.input[1:], strict=False):
+            if tensor in graph.model.constants:
+                found[name] = graph.model.constant(tensor)
+        return {name: value for name, value in found.items() if name in names or name in ("axis", "perm")}
+
     def _settings(self, graph: Graph, step: Step) -> list[object]:
-        """What tells two weightless steps of one kind apart: attributes, and constants such as a slice's bounds."""
+        """What tells two weightless steps of one kind apart: attributes, and small constants."""
         small = [c for c in step.constants if graph.model.elem_type(c) == "int64"]
         attributes = sorted((a.name, str(helper.get_attribute_value(a))) for a in step.node.attribute)
         return [attributes, [graph.model.constant(c).tolist() for c in small]]
 
     def _by_weights(self, step: Step) -> Step | None:
         """Where the way in was lost (several operations fused upstream), weights tell."""
-        if not step.weight or step.type not in (*MATMUL, "Conv", "ConvTranspose", "Gather"):
+        if not step.weight or step.type not in (*_WITH_BIAS, "Gather"):
             return None
         rest = [s for s in self.quantized.steps if s.index not in self._used and _same_type(step, s) and s.weight]
         if any(root in self.points for root in step.values):
             # The way in is known, so a twin must lie on it: another one would be a different place.
             return None
         scored = sorted(((self._likeness(step, s), s.index, s) for s in rest), reverse=True)
-        return scored[0][2] if scored and scored[0][0] > 0.9 else None
+        return scored[0][2] if scored and scored[0][0] > _EQUAL_WEIGHTS else None
 
     def _accept(self, step: Step, twin: Step) -> None:
         self._used.add(twin.index)
         point, end = twin.outputs[0], twin
-        if step.has_bias and not twin.has_bias and step.type in (*MATMUL, "Conv", "ConvTranspose"):
+        if step.has_bias and not twin.has_bias and step.type in _WITH_BIAS:
             end = self._bias_behind(twin) or twin
             point = end.outputs[0]
             self._used.add(end.index)
@@ -193,10 +240,12 @@ class Matching:
         for mine, theirs in zip(step.outputs[1:], end.outputs[1:], strict=False):
             if mine and theirs:
                 self.points[mine] = theirs
+                self._taken.add(theirs)
 
     def _record(self, match: Match) -> None:
         self.matches[match.step.index] = match
         self.points[match.step.outputs[0]] = match.value
+        self._taken.add(match.value)
         self._ends[match.step.outputs[0]] = match
 
     def _bias_behind(self, twin: Step) -> Step | None:
@@ -206,29 +255,97 @@ class Matching:
         return None
 
     def _fold(self, step: Step) -> bool:
-        """This operation is part of the one before it in the quantized model: compare behind it instead."""
-        is_bias = step.type in ("Add", "Mul") and len(step.values) == 1 and bool(step.constants)
-        if not (is_bias or step.type in FOLDABLE) or len(step.values) != 1:
+        """Where the operation is part of the one before it in the quantized model, compare behind it instead."""
+        is_arithmetic = step.type in (*_NEUTRAL, "BatchNormalization") and bool(step.constants)
+        if len(step.values) != 1 or not (step.type in _ACTIVATIONS or is_arithmetic):
             return False
         source = step.values[0]
         match = self._ends.get(source)
-        if match is None or len(self.reference.consumers[source]) != 1:
+        if match is None or len(self.reference.consumers[source]) != 1 or not self._can_hold(match, step):
             return False
-        if any(_same_type(step, c) and c.index not in self._used for c in self.quantized.consumers[match.value]):
+        if any(self._could_be(step, c) for c in self.quantized.consumers[match.value]):
             return False
-        del self.points[source], self._ends[source]
-        match.end = step
-        self._ends[step.outputs[0]] = match
-        match.folded.append(step)
-        self.points[step.outputs[0]] = match.value
+        self._extend(step, match.value)
         return True
+
+    def _is_done_before(self, step: Step) -> bool:
+        """The quantized value that an activation reads cannot hold what it cuts off: it is applied already."""
+        source = step.values[0] if len(step.values) == 1 else ""
+        match = self._ends.get(source)
+        if step.type not in ("Relu", "Clip") or match is None or len(self.reference.consumers[source]) != 1:
+            return False
+        quantization = self.quantized.values[match.value].quantization
+        if quantization is None or quantization.limits is None:
+            return False
+        low = 0.0 if step.type == "Relu" else self._clip_low(step)
+        return bool(np.min(quantization.limits[0]) >= low)
+
+    def _clip_low(self, step: Step) -> float:
+        """The lower bound of a Clip, an attribute before opset 11."""
+        at = step.node.input[1] if len(step.node.input) > 1 else ""
+        if at:
+            return self.reference.model.constant(at).item() if at in self.reference.model.constants else np.inf
+        return float(attribute(step.node, "min", np.inf))
+
+    def _extend(self, step: Step, value: str) -> None:
+        """Moves the point of comparison of the step before behind this one."""
+        source = step.values[0]
+        match = self._ends.pop(source)
+        del self.points[source]
+        match.end, match.value = step, value
+        match.folded.append(step)
+        self._ends[step.outputs[0]] = match
+        self.points[step.outputs[0]] = value
+        self._taken.add(value)
+
+    def _can_hold(self, match: Match, step: Step) -> bool:
+        """Whether the twin may have taken the step in; a fused operation mostly keeps the name of the last result."""
+        named = self._named(step)
+        if named:
+            return match.value in named
+        if step.type in _ACTIVATIONS:
+            return step.type in ("Relu", "Clip") or match.twin.node.op_type.startswith("Fused")
+        if step.type == "BatchNormalization":
+            return match.twin.type in _WITH_BIAS and bool(match.twin.weight)
+        if match.value in self._named(match.end) or match.twin.type not in _WITH_BIAS:
+            return False
+        return self._is_scaled(match, step) if step.type in ("Mul", "Div") else match.twin.has_bias
+
+    def _is_scaled(self, match: Match, step: Step) -> bool:
+        """Whether the twin's result is already multiplied: by its own factor, or because its weights are."""
+        if attribute(match.twin.node, "alpha", 1.0) != 1.0:
+            return True
+        without, with_it = (self.weights(replace(match, folded=f)) for f in (match.folded, [*match.folded, step]))
+        if without is None or with_it is None:
+            return False
+        return distance(with_it.reference, with_it.quantized) < distance(without.reference, without.quantized)
+
+    def _named(self, step: Step) -> list[str]:
+        """Roots in the quantized model that are named after the result of a step."""
+        names = (step.outputs[0] + suffix for suffix in _QUANTIZED_NAMES)
+        return [self.quantized.root[name] for name in names if name in self.quantized.root]
+
+    def _could_be(self, step: Step, candidate: Step) -> bool:
+        is_free = candidate.index not in self._used
+        return is_free and _same_type(step, candidate) and len(candidate.values) == len(step.values)
+
+    def _skip_idle(self, step: Step) -> str:
+        """Multiplying by one and the like, which optimisers remove."""
+        neutral = _NEUTRAL.get(step.type)
+        source = step.values[0] if len(step.values) == 1 else ""
+        if neutral is None or len(step.constants) != 1 or source not in self.points:
+            return ""
+        constant = self.reference.model.constant(step.constants[0])
+        if constant.size != 1 or constant.item() != neutral:
+            return ""
+        self.points[step.outputs[0]] = self.points[source]
+        return f"it changes nothing ({step.type} with {neutral}) and is left out of the quantized model"
 
     def _by_name(self, step: Step) -> bool:
         """Fused beyond recognition, but the result has kept its name."""
-        for suffix in _QUANTIZED_NAMES:
-            root = self.quantized.root.get(step.outputs[0] + suffix)
-            twin = self.quantized.producer.get(root or "")
-            if root is not None and twin is not None and root not in self.points.values():
+        for root in self._named(step):
+            twin = self.quantized.producer.get(root)
+            if twin is not None and root not in self._taken:
                 self._used.add(twin.index)
                 self._record(Match(step, twin, step, root))
                 return True
@@ -243,7 +360,7 @@ class Matching:
         return f"the quantized model has no {step.type} at this place (fused or removed there)"
 
     def _check_same_network(self) -> None:
-        bearing = [s for s in self.reference.steps if s.weight and s.type in (*MATMUL, "Conv", "ConvTranspose")]
+        bearing = [s for s in self.reference.steps if s.weight and s.type in _WITH_BIAS]
         if not bearing:
             if not self.matches:
                 raise self._other_network(0, len(self.reference.steps))
@@ -257,17 +374,28 @@ class Matching:
 
     def _resembles(self, match: Match) -> bool:
         found = self.weights(match)
-        return found is None or alike(found.reference, found.quantized) > _SAME_WEIGHTS
+        if found is None:
+            sizes = self.reference.weight_size(match.step), self.quantized.weight_size(match.twin)
+            return _same_type(match.step, match.twin) and sizes[0] == sizes[1]
+        return alike(found.reference, found.quantized) > _SAME_WEIGHTS
 
     def _other_network(self, same: int, of: int) -> MismatchError:
         return MismatchError(
             f"{self.quantized.model.name} is not a quantized version of {self.reference.model.name}: only {same} of "
-            f"{of} layers with weights have the same place and similar weights. Check that the two files belong together."
+            f"{of} layers with weights have the same place and similar weights. Check that both files belong together."
         )
 
-    def _fold_batch_norm(self, weight: Array, norm: Step, axis: int) -> Array:
-        scale, _, _, variance = (self.reference.model.constant(name) for name in norm.node.input[1:5])
-        factor = scale / np.sqrt(variance + attribute(norm.node, "epsilon", 1e-5))
+    def _fold_factor(self, weight: Array, folded: Step, twin: Step, axis: int) -> Array:
+        """The weight times what a batch norm or a multiplication behind it does to each channel."""
+        constant = self.reference.model.constant
+        if folded.type == "BatchNormalization":
+            scale, _, _, variance = (constant(name) for name in folded.node.input[1:5])
+            factor = scale / np.sqrt(variance + attribute(folded.node, "epsilon", 1e-5))
+        elif folded.type in ("Mul", "Div") and attribute(twin.node, "alpha", 1.0) == 1.0:
+            factor = constant(folded.constants[0])
+            factor = factor if folded.type == "Mul" else 1 / factor
+        else:
+            return weight
         shape = [1] * weight.ndim
         shape[axis] = -1
         return np.asarray(weight * factor.reshape(shape), np.float32)
@@ -282,8 +410,21 @@ def alike(a: Array, b: Array) -> float:
     return float(x @ y) / norms if norms > 0 else float(np.array_equal(x, y))
 
 
+def distance(a: Array, b: Array) -> float:
+    return float(np.square(a - b, dtype=np.float64).mean())
+
+
+def _may_be_equal(a: Array, b: Array) -> bool:
+    """Whether two lists of positions can mean the same: -1 may be the last one, and huge ends mean the end."""
+    if a.shape != b.shape or a.dtype.kind not in "iu" or b.dtype.kind not in "iu":
+        return a.size == b.size and np.array_equal(a.ravel(), b.ravel())
+    far = np.iinfo(np.int32).max
+    return bool(np.all((a == b) | ((a < 0) != (b < 0)) | (a >= far) | (b >= far)))
+
+
 def _same_type(a: Step, b: Step) -> bool:
-    return a.type == b.type or (a.type in MATMUL and b.type in MATMUL)
+    is_rest_of = a.type in ("Relu", "Clip") and b.type == REQUANTIZE
+    return a.type == b.type or is_rest_of or (a.type in MATMUL and b.type in MATMUL)
 
 
 def _channel_axis(step: Step, ndim: int) -> int:

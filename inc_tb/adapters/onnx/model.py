@@ -39,7 +39,7 @@ class Model:
         self.folder = Path(source).absolute().parent if isinstance(source, str | PathLike) else None
         self.proto = self._load(source)
         self.graph = self.proto.graph
-        self.nodes = list(self.graph.node)
+        self.nodes = _in_order(self.graph.node)
         self.initializers = {t.name: t for t in self.graph.initializer}
         self.inputs = [i for i in self.graph.input if i.name not in self.initializers]
         self.outputs = [o.name for o in self.graph.output]
@@ -65,7 +65,7 @@ class Model:
         return proto
 
     def _find_constants(self) -> set[str]:
-        known = set(self.initializers) | {t.values.name for t in self.graph.sparse_initializer} | {""}
+        known = set(self.initializers) | {""}
         for node in self.nodes:
             fixed = node.op_type == "Constant" or (node.input and all(name in known for name in all_inputs(node)))
             if fixed and node.op_type not in _RANDOM:
@@ -136,7 +136,8 @@ class Model:
         elif node.op_type == DEQUANTIZE and node.input[0] in self.constants:
             dtype = self.elem_type(node.input[0])
         else:
-            dtype = type_name(attribute(node, "output_dtype", onnx.TensorProto.UINT8))
+            asked = attribute(node, "output_dtype", 0) if node.op_type == QUANTIZE else 0
+            dtype = type_name(asked or onnx.TensorProto.UINT8)
         return self.parameters(
             node.input[1], zero_point, dtype, attribute(node, "axis", 1), attribute(node, "block_size", 0)
         )
@@ -147,11 +148,16 @@ class Model:
             return Quantization(dtype, None, None, low, high)
         scales = self.constant(scale).astype(np.float32)
         zeros = self.constant(zero_point).astype(np.int64) if zero_point else np.zeros(scales.shape, np.int64)
+        if not block:
+            scales, zeros = scales.ravel(), zeros.ravel()
+            zeros = np.broadcast_to(zeros, scales.shape) if zeros.size == 1 else zeros
         per_tensor = scales.size == 1
-        return Quantization(
-            dtype, scales.ravel() if scales.ndim <= 1 else scales, zeros.ravel() if zeros.ndim <= 1 else zeros,
-            low, high, None if per_tensor else axis, 0 if per_tensor else block,
-        )  # fmt: skip
+        return Quantization(dtype, scales, zeros, low, high, None if per_tensor else axis, 0 if per_tensor else block)
+
+    def weight_bytes(self) -> int:
+        """What the weights take in memory, whether they are in the file or beside it."""
+        beside = (e.value for t in self.graph.initializer for e in t.external_data if e.key == "length")
+        return int(self.proto.ByteSize()) + sum(map(int, beside))
 
     def session(self, proto: onnx.ModelProto, threads: int = 0) -> ort.InferenceSession:
         """Nothing is fused or reordered: every tensor of the file exists and has the value that the file says."""
@@ -163,7 +169,8 @@ class Model:
         if self.folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self.folder))
         try:
-            return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+            data = _with_unique_names(proto).SerializeToString()
+            return ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except EncodeError as error:
             raise ModelError(
                 f"{self.name}: over 2 GB in one file, which ONNX Runtime cannot open. Save it with external data."
@@ -179,6 +186,42 @@ class Model:
         del proto.graph.output[:]
         proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
         return proto
+
+
+def with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The types and shapes that ONNX can tell; it gives up on models that are not valid, which running them reveals."""
+    try:
+        return onnx.shape_inference.infer_shapes(proto, data_prop=True)
+    except onnx.shape_inference.InferenceError:
+        return proto
+
+
+def _with_unique_names(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """ONNX Runtime refuses files in which two nodes have the same name; no name at all is fine."""
+    seen: set[str] = set()
+    for node in proto.graph.node:
+        if node.name in seen:
+            node.name = ""
+        seen.add(node.name)
+    return proto
+
+
+def _in_order(nodes: Sequence[onnx.NodeProto]) -> list[onnx.NodeProto]:
+    """Every node behind those that it reads from, otherwise as in the file; some converters append nodes at the end."""
+    producer = {out: i for i, node in enumerate(nodes) for out in node.output if out}
+    order: dict[int, None] = {}
+    seen: set[int] = set()
+    for start in range(len(nodes)):
+        stack = [start]
+        while stack:
+            at = stack.pop()
+            if at in seen:
+                order.setdefault(at)
+                continue
+            seen.add(at)
+            before = {producer[name] for name in all_inputs(nodes[at]) if name in producer}
+            stack += [at, *sorted((i for i in before if i not in order), reverse=True)]
+    return [nodes[i] for i in order]
 
 
 def all_inputs(node: onnx.NodeProto) -> list[str]:

@@ -1,0 +1,81 @@
+"""Statistics of a 64 MiB float32 pair, in units of one `a.sum()` of the same array in the same run.
+
+    python benchmarks/stats.py
+
+Prints the whole set (all sums, per channel, three histograms) beside the obvious numpy code, for the
+compiled kernel and for the numpy implementation that stands in where there is no C compiler; then the
+kernel with two threads.
+"""
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from inc_tb import stats
+from inc_tb.stats import PairStats
+
+SHAPES = {
+    "one tensor": ((1 << 24,), None),
+    "256 channels of 32 x 32": ((64, 256, 32, 32), 1),
+    "1,024 channels of 128 x 128": ((1, 1024, 128, 128), 1),
+    "64 channels of 8 x 8": ((4096, 64, 8, 8), 1),
+    "1,024 channels last": ((16384, 1024), 1),
+}
+
+
+def seconds(work: Callable[[], object], repeats: int = 5) -> float:
+    def once() -> float:
+        start = time.perf_counter()
+        work()
+        return time.perf_counter() - start
+
+    return min(once() for _ in range(repeats))
+
+
+def obvious(x: np.ndarray, y: np.ndarray, axis: int | None) -> None:
+    a, b = x.astype(np.float64), y.astype(np.float64)
+    e = a - b
+    others = None if axis is None else tuple(i for i in range(x.ndim) if i != axis)
+    for v in (a, b, e):
+        v.sum(axis=others), (v * v).sum(axis=others), v.min(axis=others), v.max(axis=others)
+    (a * b).sum(axis=others), (a**3).sum(axis=others), (a**4).sum(axis=others), np.abs(e).max(axis=others)
+    ((a != 0) & (b == 0)).sum(axis=others), (a != 0).sum(axis=others), ((a < -3) | (a > 3)).sum(axis=others)
+    np.isfinite(a).all(), np.isfinite(b).all()
+    span = min(a.min(), b.min()), max(a.max(), b.max())
+    np.histogram(a, 1024, span), np.histogram(b, 1024, span), np.histogram(e, 1024)
+
+
+def two_threads(x: np.ndarray, y: np.ndarray, axis: int | None) -> None:
+    parts = [PairStats(axis, (-3, 3)) for _ in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(PairStats.update, parts, np.array_split(x, 2), np.array_split(y, 2)))
+    parts[0].merge(parts[1])
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    flat = rng.standard_normal(1 << 24, dtype=np.float32)
+    print(f"{'':30}{'kernel':>8}{'2 threads':>11}{'numpy':>8}{'obvious':>9}   in units of one a.sum()")
+    for kind, values in (("bell curve", flat), ("after a ReLU", np.maximum(flat, 0))):
+        quantized = (np.round(values * 32) / 32).astype(np.float32)
+        for name, (shape, axis) in SHAPES.items():
+            x, y = values.reshape(shape), quantized.reshape(shape)
+            unit = statistics.median(seconds(x.sum) for _ in range(3))
+            kernel = seconds(lambda: PairStats(axis, (-3, 3)).update(x, y)) / unit
+            threaded = seconds(lambda: two_threads(x, y, axis)) / unit
+            compiled, stats._kernel = stats._kernel, None
+            plain = seconds(lambda: PairStats(axis, (-3, 3)).update(x, y), 2) / unit
+            stats._kernel = compiled
+            naive = seconds(lambda: obvious(x, y, axis), 1) / unit
+            print(f"{name + ', ' + kind:42}"[:42].ljust(30) + f"{kernel:8.1f}{threaded:11.1f}{plain:8.1f}{naive:9.0f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,264 @@
+"""Runs both models over a batch, in as many passes as the memory budget asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import helper
+
+from inc_tb.adapters.onnx.graph import Graph
+from inc_tb.adapters.onnx.isolate import isolated_model
+from inc_tb.adapters.onnx.model import Model, first_line, with_shapes
+from inc_tb.capture import Array, Batch, Role
+from inc_tb.errors import MismatchError, ModelError
+
+_OPS_CUT_OUT = 256
+"""In one session: ONNX Runtime's time to open a model grows with the square of its inputs."""
+_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
+
+
+class Result(NamedTuple):
+    """A tensor of the reference, and what the quantized model has in its place."""
+
+    tensor: str
+    role: Role
+    reference: Array
+    quantized: Array
+
+
+class _Pieces(NamedTuple):
+    """Some ops cut out of the quantized model, each to be fed with the reference's values."""
+
+    tensors: list[str]
+    session: ort.InferenceSession
+    fed: dict[str, str]
+    """Input of the session -> the tensor whose reference value it takes."""
+
+
+@dataclass
+class _Pass:
+    """Part of the tensors, small enough that all arrays of one batch fit the budget."""
+
+    tensors: list[str]
+    inputs: list[str]
+    """Inputs of the model whose quantized form is fetched too."""
+    reference: ort.InferenceSession
+    quantized: ort.InferenceSession
+    """Its outputs: `tensors`, `inputs`, then the shapes of `told`."""
+    told: list[str]
+    pieces: list[_Pieces]
+
+
+class Runner:
+    """`points` maps tensors of the reference to the roots of the quantized model that hold the same value."""
+
+    def __init__(
+        self,
+        reference: Graph,
+        quantized: Graph,
+        points: Mapping[str, str],
+        tensors: Sequence[str],
+        inputs: Sequence[str],
+        budget: int,
+    ) -> None:
+        self.misfits: dict[str, str] = {}
+        """Tensors that turned out to have another shape in the quantized model, with the reason."""
+        self.notes: list[str] = []
+        self._reference = reference
+        self._quantized = quantized
+        self._points = dict(points)
+        self._tensors = list(tensors)
+        self._inputs = list(inputs)
+        self._budget = budget
+        self._parts: list[list[str]] = []
+        self._largest: dict[str, int] = {}
+        self._open: dict[int, _Pass] = {}
+
+    def bytes_needed(self, feeds: Batch) -> int:
+        """For one pass over everything."""
+        return sum(self._bytes_by_tensor(feeds).values())
+
+    def run(self, feeds: Batch) -> Iterator[Result]:
+        self._plan(feeds)
+        for i in range(len(self._parts)):
+            yield from self._run_pass(i, feeds)
+
+    def _run_pass(self, i: int, feeds: Batch) -> Iterator[Result]:
+        part = self._session(i)
+        mine = self._run_reference(part, feeds)
+        theirs = self._run_quantized(part, feeds)
+        while misfits := self._find_misfits(part, mine, theirs):
+            self.misfits.update(misfits)
+            self._drop(misfits)
+            part = self._session(i)
+            theirs = self._run_quantized(part, feeds)
+        for tensor, array in zip(part.tensors, theirs, strict=False):
+            yield Result(tensor, "output", mine[tensor], self._usual(tensor, array))
+        for pieces in part.pieces:
+            for tensor, array in zip(pieces.tensors, self._run_pieces(pieces, mine), strict=False):
+                yield Result(tensor, "isolated", mine[tensor], self._usual(tensor, array))
+        for name, array in zip(part.inputs, theirs[len(part.tensors) :], strict=False):
+            yield Result(name, "input", feeds[name], array)
+
+    def _run_reference(self, part: _Pass, feeds: Batch) -> dict[str, Array]:
+        names = [output.name for output in part.reference.get_outputs()]
+        return {**feeds, **dict(zip(names, run(part.reference, feeds, self._reference.model), strict=True))}
+
+    def _run_quantized(self, part: _Pass, feeds: Batch) -> list[Array]:
+        given = {self._points[name]: array for name, array in feeds.items()}
+        return run(part.quantized, given, self._quantized.model)
+
+    def _run_pieces(self, pieces: _Pieces, mine: Mapping[str, Array]) -> list[Array]:
+        given = {name: self._stored(tensor, mine[tensor]) for name, tensor in pieces.fed.items()}
+        try:
+            return run(pieces.session, given, self._quantized.model)
+        except MismatchError as error:
+            self._note(f"what some ops add by themselves is not measured: {error}")
+            return []
+
+    def _find_misfits(self, part: _Pass, mine: Mapping[str, Array], theirs: Sequence[Array]) -> dict[str, str]:
+        shapes = theirs[len(part.tensors) + len(part.inputs) :]
+        found = {}
+        for tensor, told in zip(part.told, shapes, strict=True):
+            shape = tuple(int(n) for n in told)
+            if self._is_channels_last(tensor) and len(shape) > 2:
+                shape = (shape[0], shape[-1], *shape[1:-1])
+            if shape != mine[tensor].shape:
+                found[tensor] = (
+                    f"its output is {mine[tensor].shape} in the reference and {shape} in the quantized model"
+                )
+        return found
+
+    def _drop(self, tensors: Mapping[str, str]) -> None:
+        for tensor in tensors:
+            del self._points[tensor]
+        self._tensors = [t for t in self._tensors if t not in tensors]
+        self._parts = [[t for t in part if t not in tensors] for part in self._parts]
+        self._open.clear()
+
+    def _is_channels_last(self, tensor: str) -> bool:
+        return self._quantized.values[self._points[tensor]].channels_last
+
+    def _usual(self, tensor: str, array: Array) -> Array:
+        """An array of the quantized model in the layout of the reference."""
+        return np.moveaxis(array, -1, 1) if array.ndim > 2 and self._is_channels_last(tensor) else array
+
+    def _stored(self, tensor: str, array: Array) -> Array:
+        """An array of the reference in the layout of the quantized model."""
+        is_moved = array.ndim > 2 and tensor in self._points and self._is_channels_last(tensor)
+        return np.moveaxis(array, 1, -1) if is_moved else array
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _plan(self, feeds: Batch) -> None:
+        """Cuts the tensors into passes, again when a larger batch comes."""
+        if self._parts and all(array.size <= self._largest[name] for name, array in feeds.items()):
+            return
+        self._largest = {name: max(array.size, self._largest.get(name, 0)) for name, array in feeds.items()}
+        parts: list[list[str]] = [[]]
+        used = 0
+        for tensor, size in self._bytes_by_tensor(feeds).items():
+            if parts[-1] and used + size > self._budget:
+                parts.append([])
+                used = 0
+            parts[-1].append(tensor)
+            used += size
+        if parts != self._parts:
+            self._parts = parts
+            self._open.clear()
+
+    def _bytes_by_tensor(self, feeds: Batch) -> dict[str, int]:
+        """The reference's array, the quantized model's, and the isolated one."""
+        sizes = value_bytes(self._reference, feeds)
+        return {tensor: 3 * sizes.get(tensor, 0) for tensor in self._tensors}
+
+    def _session(self, i: int) -> _Pass:
+        """The sessions of a pass. They hold the weights, so they stay open only where that fits the budget too."""
+        if i not in self._open:
+            held = len(self._parts) * (self._reference.model.weight_bytes() + 2 * self._quantized.model.weight_bytes())
+            if len(self._parts) > 1 and held > self._budget:
+                self._open.clear()
+            self._open[i] = self._open_pass(self._parts[i], self._inputs if i == 0 else [])
+        return self._open[i]
+
+    def _open_pass(self, tensors: list[str], inputs: list[str]) -> _Pass:
+        mine, theirs = self._reference.model, self._quantized.model
+        starts = range(0, len(tensors), _OPS_CUT_OUT)
+        opened = [self._open_pieces(tensors[start : start + _OPS_CUT_OUT]) for start in starts]
+        pieces = [some for some in opened if some is not None]
+        given = {i.name for i in mine.inputs}
+        wanted = [*tensors, *(tensor for some in pieces for tensor in some.fed.values())]
+        needed = list(dict.fromkeys(t for t in wanted if t not in given))
+        told = {self._points[tensor]: tensor for tensor in needed}
+        reads, appended = self._reads([*tensors, *inputs])
+        reads += [f"{root}/inc_tb_shape" for root in told]
+        appended += [helper.make_node("Shape", [root], [f"{root}/inc_tb_shape"]) for root in told]
+        return _Pass(
+            tensors, inputs, mine.session(mine.with_outputs(needed)),
+            theirs.session(theirs.with_outputs(reads, appended)), list(told.values()), pieces,
+        )  # fmt: skip
+
+    def _open_pieces(self, tensors: list[str]) -> _Pieces | None:
+        """Nothing where ONNX Runtime does not take the pieces, which must not stop the rest."""
+        source = {root: tensor for tensor, root in reversed(self._points.items())}
+        proto, feeds = isolated_model(self._quantized, self._points.values(), [self._points[t] for t in tensors])
+        try:
+            session = self._quantized.model.session(proto)
+        except ModelError as error:
+            self._note(f"what some ops add by themselves is not measured: {error}")
+            return None
+        return _Pieces(tensors, session, {name: source[root] for name, root in feeds.items()})
+
+    def _reads(self, tensors: Sequence[str]) -> tuple[list[str], list[onnx.NodeProto]]:
+        """Where the quantized model has the dequantized values, and nodes that make them where it has not."""
+        names: list[str] = []
+        nodes: list[onnx.NodeProto] = []
+        for tensor in tensors:
+            value = self._quantized.values[self._points[tensor]]
+            is_there = value.read != value.root and not value.channels_last
+            name, more = (value.read, []) if is_there else value.as_consumed(value.root)
+            names.append(name)
+            nodes.extend(more)
+        return names, nodes
+
+
+def run(session: ort.InferenceSession, feeds: Batch, model: Model) -> list[Array]:
+    """All outputs, for those of the feeds that the session asks for."""
+    with np.errstate(over="ignore"):
+        given = {
+            i.name: np.asarray(feeds[i.name], dtype=_TYPES.get(i.type))
+            for i in session.get_inputs()
+        }  # fmt: skip
+    try:
+        return list(session.run(None, given))
+    except Exception as error:  # onnxruntime raises many unrelated classes
+        raise MismatchError(
+            f"{model.name}: ONNX Runtime cannot run this batch ({first_line(error)}). "
+            "Check that the data is what the model was made for."
+        ) from error
+
+
+def value_bytes(graph: Graph, feeds: Batch) -> dict[str, int]:
+    """Bytes of each float value for a batch of these shapes, as float32."""
+    light = graph.without_weights()
+    for info in light.graph.input:
+        if info.name in feeds:
+            for dim, length in zip(info.type.tensor_type.shape.dim, feeds[info.name].shape, strict=False):
+                dim.dim_value = length
+    inferred = with_shapes(light)
+    found: dict[str, int] = {}
+    for info in [*inferred.graph.value_info, *inferred.graph.output]:
+        tensor = info.type.tensor_type
+        if info.name in graph.types and tensor.HasField("shape"):
+            dims = [d.dim_value for d in tensor.shape.dim if d.HasField("dim_value")]
+            if len(dims) == len(tensor.shape.dim):
+                found[info.name] = 4 * int(np.prod(dims))
+    typical = int(np.mean(list(found.values()))) if found else 0
+    return {root: found.get(root, typical) for root in graph.types}
