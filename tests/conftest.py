@@ -7,14 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-DATA = Path(__file__).parent / "data"
-
-
-def digits(count: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Handwritten digits as the models in tests/data want them."""
-    from sklearn.datasets import load_digits
-
-    return load_digits().images[:count, None].astype(np.float32) / 16
+from tests.digits import DATA, digits
 
 
 @pytest.fixture(scope="session")

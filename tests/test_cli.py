@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import DATA, digits
 
 import inc_tb
 from inc_tb.metrics import COLUMNS
+from tests.digits import DATA, digits
 
 
 def run(*arguments: object, cwd: Path, columns: int = 100) -> subprocess.CompletedProcess[str]:

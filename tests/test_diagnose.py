@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import DATA, digits
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_dynamic
 
 import inc_tb
 from inc_tb.errors import DataError, MismatchError
+from tests.digits import DATA, digits
 
 WAYS = list(
     itertools.product((QuantFormat.QDQ, QuantFormat.QOperator), (False, True), (QuantType.QInt8, QuantType.QUInt8))

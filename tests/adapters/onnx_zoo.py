@@ -193,6 +193,43 @@ def with_batch_norm() -> Net:
     return net
 
 
+def random_net(seed: int) -> Net:
+    """Ops of all kinds on tensors of one shape, wired at random; whatever nobody reads is an output."""
+    net = Net(100 + seed)
+    choose = net.rng.choice
+    tensors = [net.input("x", "n", 4, 6, 6)]
+    for i in range(12):
+        kind = str(
+            choose(["conv", "depthwise", "Relu", "Sigmoid", "Tanh", "Add", "Mul", "bias", "idle", "norm", "swap"])
+        )
+        x, other = str(choose(tensors[-4:])), str(choose(tensors))
+        name = f"{kind}{i}"
+        if kind in ("conv", "depthwise"):
+            y = net.conv(name, x, 4, 4, kernel=int(choose([1, 3])), group=4 if kind == "depthwise" else 1)
+        elif kind in ("Add", "Mul"):
+            y = net.op(kind, name, x, other)
+        elif kind == "bias":
+            y = net.op("Add", name, x, net.weight(f"{name}.b", 1, 4, 1, 1))
+        elif kind == "idle":
+            y = net.op("Mul", name, x, net.constant(f"{name}.c", [1], np.float32))
+        elif kind == "norm":
+            y = net.batch_norm(name, x, 4)
+        elif kind == "swap":
+            axis = net.constant(f"{name}.axis", [1], np.int64)
+            bounds = [[net.constant(f"{name}.{a}{b}", [v], np.int64) for b, v in enumerate((a, a + 2))] for a in (0, 2)]
+            halves = [net.op("Slice", f"{name}/{j}", x, *pair, axis) for j, pair in enumerate(bounds)]
+            y = net.op("Concat", name, *reversed(halves), axis=1)
+        else:
+            y = net.op(kind, name, x)
+        tensors.append(y)
+    tensors.append(net.conv("last", tensors[-1], 4, 4))
+    read = {name for node in net.nodes for name in node.input}
+    for tensor in tensors[1:]:
+        if tensor not in read:
+            net.output(tensor)
+    return net
+
+
 def data(net: Net | onnx.ModelProto, samples: int = 16, seed: int = 9, **dims: int) -> dict[str, Array]:
     """Normally distributed arrays for the inputs of a model."""
     rng = np.random.default_rng(seed)

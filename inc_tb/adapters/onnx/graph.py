@@ -22,7 +22,6 @@ from inc_tb.adapters.onnx.model import (
     Model,
     all_inputs,
     attribute,
-    constant_tensor,
     dequantize,
     subgraphs,
     with_shapes,
@@ -182,7 +181,7 @@ class Graph:
     def weight_size(self, step: Step) -> int:
         if step.node.op_type == "MatMulNBits":
             return int(attribute(step.node, "K", 0) * attribute(step.node, "N", 0))
-        return self._size(step.weight) if step.weight else 0
+        return self.model.size(step.weight) if step.weight else 0
 
     def _new_value(self, root: str, **more: object) -> None:
         self.root[root] = root
@@ -310,7 +309,7 @@ class Graph:
 
     def _find_weight(self, step: Step, integer_inputs: tuple[tuple[int, int, int], ...]) -> None:
         has_weights = step.type not in _SETTINGS and not subgraphs(step.node)
-        sizes = {name: self._size(name) for name in step.constants if has_weights and self._is_numeric(name)}
+        sizes = {name: self.model.size(name) for name in step.constants if has_weights and self._is_numeric(name)}
         step.has_bias = step.type in (*MATMUL, "Conv", "ConvTranspose") and self._has_bias(step.node)
         if not sizes or max(sizes.values()) < 2:
             return
@@ -376,15 +375,6 @@ class Graph:
         axis = 0 if step.type == "Conv" else -1
         dtype = self.model.elem_type(step.weight)
         step.weight_quantization = self.model.parameters(node.input[1], zero_points[1], dtype, axis)
-
-    def _size(self, name: str) -> int:
-        if name in self.model.initializers:
-            return int(np.prod(self.model.initializers[name].dims))
-        node = self.model.producer[name]
-        if node.op_type in (QUANTIZE, DEQUANTIZE, "Transpose", "Identity", "Cast"):
-            return self._size(node.input[0])
-        stored = constant_tensor(node)
-        return int(np.prod(stored.dims) if stored is not None else self.model.constant(name).size)
 
     def _is_numeric(self, name: str) -> bool:
         return self.model.elem_type(name) not in ("int64", "bool", "string")

@@ -8,7 +8,8 @@ the point of comparison behind it, so that the two arrays are truly the same poi
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,6 +31,7 @@ SELECTIONS = {
 }  # fmt: skip
 """Operations whose constants decide which part of a tensor comes out, or in which order: names of their inputs."""
 _SAME_WEIGHTS = 0.5
+_SMALL = 64
 _EQUAL_WEIGHTS = 0.9
 """How alike the weights of an op and of its twin are at least, where the weights alone decide."""
 _QUANTIZED_NAMES = ("", "_quantized", "_QuantizeLinear_Output", "_DequantizeLinear_Output", "_QuantizeInput_quantized")
@@ -69,6 +71,7 @@ class Matching:
         self._ends: dict[str, Match] = {}
         self._used: set[int] = set()
         self._taken: set[str] = set()
+        self._seen: dict[Hashable, list[Step]] = defaultdict(list)
         self._match_inputs()
         for step in reference.steps:
             self._match(step)
@@ -121,7 +124,8 @@ class Matching:
         elif twin is not None:
             self._accept(step, twin)
         elif not (self._fold(step) or self._by_name(step)):
-            self.missing[step.index] = self._skip_idle(step) or self._why_missing(step)
+            self.missing[step.index] = self._share(step) or self._skip_idle(step) or self._why_missing(step)
+        self._seen[_signature(step)].append(step)
 
     def _follow(self, step: Step) -> Step | None:
         """The operation of the same kind on the same values, if need be behind a helper."""
@@ -165,7 +169,7 @@ class Matching:
     def _sure(self, step: Step, candidates: list[Step]) -> list[Step]:
         """Of candidates of which only some inputs or the purpose is known, those that something else speaks for."""
         if step.weight:
-            return [c for c in candidates if self._likeness(step, c) > _EQUAL_WEIGHTS]
+            return [c for c in candidates if self._weight_likeness(step, c) > _EQUAL_WEIGHTS]
         named = [c for c in candidates if c.outputs[0] in self._named(step)]
         around = (s for root in step.values if root in self.points for s in self.reference.consumers[root])
         rivals = [s for s in around if s.index not in self.matches and s is not step and _same_type(step, s)]
@@ -191,10 +195,13 @@ class Matching:
         return (theirs & read_by).total()
 
     def _likeness(self, step: Step, candidate: Step) -> float:
-        found = self.weights(Match(step, candidate, step, ""))
-        if found is not None:
-            return alike(found.reference, found.quantized)
+        if step.weight:
+            return self._weight_likeness(step, candidate)
         return float(self._settings(self.reference, step) == self._settings(self.quantized, candidate))
+
+    def _weight_likeness(self, step: Step, candidate: Step) -> float:
+        found = self.weights(Match(step, candidate, step, ""))
+        return alike(found.reference, found.quantized) if found is not None else -1.0
 
     def _same_selection(self, step: Step, candidate: Step) -> bool:
         """Whether two steps take the same part of their input, as far as constants tell."""
@@ -226,7 +233,7 @@ class Matching:
         if any(root in self.points for root in step.values):
             # The way in is known, so a twin must lie on it: another one would be a different place.
             return None
-        scored = sorted(((self._likeness(step, s), s.index, s) for s in rest), reverse=True)
+        scored = sorted(((self._weight_likeness(step, s), s.index, s) for s in rest), reverse=True)
         return scored[0][2] if scored and scored[0][0] > _EQUAL_WEIGHTS else None
 
     def _accept(self, step: Step, twin: Step) -> None:
@@ -261,9 +268,10 @@ class Matching:
             return False
         source = step.values[0]
         match = self._ends.get(source)
-        if match is None or len(self.reference.consumers[source]) != 1 or not self._can_hold(match, step):
+        if match is None or len(self.reference.consumers[source]) != 1:
             return False
-        if any(self._could_be(step, c) for c in self.quantized.consumers[match.value]):
+        is_there = any(self._could_be(step, c) for c in self.quantized.consumers[match.value])
+        if not self._is_idle(step) and (is_there or not self._can_hold(match, step)):
             return False
         self._extend(step, match.value)
         return True
@@ -329,17 +337,44 @@ class Matching:
         is_free = candidate.index not in self._used
         return is_free and _same_type(step, candidate) and len(candidate.values) == len(step.values)
 
-    def _skip_idle(self, step: Step) -> str:
+    def _share(self, step: Step) -> str:
+        """Optimisers compute only once what the reference computes twice."""
+        alike = (
+            s for s in self._seen[_signature(step)] if s.outputs[0] in self.points and self._same_constants(s, step)
+        )
+        other = next(alike, None)
+        if other is None:
+            return ""
+        for mine, theirs in zip(step.outputs, other.outputs, strict=True):
+            if theirs in self.points:
+                self.points[mine] = self.points[theirs]
+        return f"it computes the same as {other.name}; the quantized model does that once"
+
+    def _same_constants(self, a: Step, b: Step) -> bool:
+        model = self.reference.model
+        return len(a.constants) == len(b.constants) and all(
+            x == y
+            or (model.size(x) == model.size(y) <= _SMALL and np.array_equal(model.constant(x), model.constant(y)))
+            for x, y in zip(a.constants, b.constants, strict=True)
+        )
+
+    def _is_idle(self, step: Step) -> bool:
         """Multiplying by one and the like, which optimisers remove."""
-        neutral = _NEUTRAL.get(step.type)
-        source = step.values[0] if len(step.values) == 1 else ""
-        if neutral is None or len(step.constants) != 1 or source not in self.points:
-            return ""
+        if step.type not in _NEUTRAL or len(step.values) != 1 or len(step.constants) != 1:
+            return False
         constant = self.reference.model.constant(step.constants[0])
-        if constant.size != 1 or constant.item() != neutral:
+        is_second = step.constants[0] == step.node.input[1]
+        return (
+            constant.size == 1
+            and bool(constant.item() == _NEUTRAL[step.type])
+            and (is_second or step.type in _INTERCHANGEABLE)
+        )
+
+    def _skip_idle(self, step: Step) -> str:
+        if not self._is_idle(step) or step.values[0] not in self.points:
             return ""
-        self.points[step.outputs[0]] = self.points[source]
-        return f"it changes nothing ({step.type} with {neutral}) and is left out of the quantized model"
+        self.points[step.outputs[0]] = self.points[step.values[0]]
+        return f"it changes nothing ({step.type} with {_NEUTRAL[step.type]}) and is left out of the quantized model"
 
     def _by_name(self, step: Step) -> bool:
         """Fused beyond recognition, but the result has kept its name."""
@@ -399,6 +434,12 @@ class Matching:
         shape = [1] * weight.ndim
         shape[axis] = -1
         return np.asarray(weight * factor.reshape(shape), np.float32)
+
+
+def _signature(step: Step) -> Hashable:
+    """Equal for steps that do the same to the same values, but for their constants."""
+    attributes = sorted((a.name, str(helper.get_attribute_value(a))) for a in step.node.attribute)
+    return step.type, tuple(step.values), tuple(attributes), len(step.outputs)
 
 
 def alike(a: Array, b: Array) -> float:

@@ -116,6 +116,16 @@ class Model:
                 ) from error
         return _plain(numpy_helper.to_array(tensor))
 
+    def size(self, name: str) -> int:
+        """How many numbers a constant holds."""
+        if name in self.initializers:
+            return int(np.prod(self.initializers[name].dims))
+        node = self.producer[name]
+        if node.op_type in (QUANTIZE, DEQUANTIZE, "Transpose", "Identity", "Cast"):
+            return self.size(node.input[0])
+        stored = constant_tensor(node)
+        return int(np.prod(stored.dims) if stored is not None else self.constant(name).size)
+
     def elem_type(self, name: str) -> str:
         """The ONNX name of a constant's type, as int8."""
         if name in self.initializers:
@@ -165,7 +175,8 @@ class Model:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
         options.intra_op_num_threads = threads
-        options.enable_cpu_mem_arena = False
+        options.enable_cpu_mem_arena = True
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if self.folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self.folder))
         try:

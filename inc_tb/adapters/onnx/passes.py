@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from os import cpu_count
 from typing import NamedTuple
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 from onnx import helper
 
 from inc_tb.adapters.onnx.graph import Graph
@@ -19,6 +20,8 @@ from inc_tb.errors import MismatchError, ModelError
 
 _OPS_CUT_OUT = 256
 """In one session: ONNX Runtime's time to open a model grows with the square of its inputs."""
+_SIDE_BY_SIDE = 2
+"""Sessions that run at the same time, each with its share of the cores: small ops do not parallelise inside."""
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 
 
@@ -35,7 +38,7 @@ class _Pieces(NamedTuple):
     """Some ops cut out of the quantized model, each to be fed with the reference's values."""
 
     tensors: list[str]
-    session: ort.InferenceSession
+    session: _Session
     fed: dict[str, str]
     """Input of the session -> the tensor whose reference value it takes."""
 
@@ -47,8 +50,8 @@ class _Pass:
     tensors: list[str]
     inputs: list[str]
     """Inputs of the model whose quantized form is fetched too."""
-    reference: ort.InferenceSession
-    quantized: ort.InferenceSession
+    reference: _Session
+    quantized: _Session
     """Its outputs: `tensors`, `inputs`, then the shapes of `told`."""
     told: list[str]
     pieces: list[_Pieces]
@@ -78,6 +81,7 @@ class Runner:
         self._parts: list[list[str]] = []
         self._largest: dict[str, int] = {}
         self._open: dict[int, _Pass] = {}
+        self._pool = ThreadPoolExecutor(max_workers=1)
 
     def bytes_needed(self, feeds: Batch) -> int:
         """For one pass over everything."""
@@ -89,43 +93,45 @@ class Runner:
             yield from self._run_pass(i, feeds)
 
     def _run_pass(self, i: int, feeds: Batch) -> Iterator[Result]:
+        """The reference and the quantized model side by side, then the pieces beside the use of what came out."""
         part = self._session(i)
+        quantized = self._pool.submit(self._run_quantized, part, feeds)
         mine = self._run_reference(part, feeds)
-        theirs = self._run_quantized(part, feeds)
+        theirs = quantized.result()
         while misfits := self._find_misfits(part, mine, theirs):
             self.misfits.update(misfits)
             self._drop(misfits)
             part = self._session(i)
             theirs = self._run_quantized(part, feeds)
+        alone = [(pieces.tensors, self._pool.submit(self._run_pieces, pieces, mine)) for pieces in part.pieces]
         for tensor, array in zip(part.tensors, theirs, strict=False):
             yield Result(tensor, "output", mine[tensor], self._usual(tensor, array))
-        for pieces in part.pieces:
-            for tensor, array in zip(pieces.tensors, self._run_pieces(pieces, mine), strict=False):
-                yield Result(tensor, "isolated", mine[tensor], self._usual(tensor, array))
         for name, array in zip(part.inputs, theirs[len(part.tensors) :], strict=False):
             yield Result(name, "input", feeds[name], array)
+        for tensors, arrays in alone:
+            for tensor, array in zip(tensors, arrays.result(), strict=False):
+                yield Result(tensor, "isolated", mine[tensor], self._usual(tensor, array))
 
     def _run_reference(self, part: _Pass, feeds: Batch) -> dict[str, Array]:
-        names = [output.name for output in part.reference.get_outputs()]
-        return {**feeds, **dict(zip(names, run(part.reference, feeds, self._reference.model), strict=True))}
+        return {**feeds, **dict(zip(part.reference.outputs, part.reference.run(feeds), strict=True))}
 
     def _run_quantized(self, part: _Pass, feeds: Batch) -> list[Array]:
-        given = {self._points[name]: array for name, array in feeds.items()}
-        return run(part.quantized, given, self._quantized.model)
+        return part.quantized.run({self._points[name]: array for name, array in feeds.items()})
 
     def _run_pieces(self, pieces: _Pieces, mine: Mapping[str, Array]) -> list[Array]:
         given = {name: self._stored(tensor, mine[tensor]) for name, tensor in pieces.fed.items()}
         try:
-            return run(pieces.session, given, self._quantized.model)
+            return pieces.session.run(given)
         except MismatchError as error:
             self._note(f"what some ops add by themselves is not measured: {error}")
             return []
 
     def _find_misfits(self, part: _Pass, mine: Mapping[str, Array], theirs: Sequence[Array]) -> dict[str, str]:
-        shapes = theirs[len(part.tensors) + len(part.inputs) :]
+        shapes = {tensor: array.shape for tensor, array in zip(part.tensors, theirs, strict=False)}
+        told = theirs[len(part.tensors) + len(part.inputs) :]
+        shapes.update({tensor: tuple(array.tolist()) for tensor, array in zip(part.told, told, strict=True)})
         found = {}
-        for tensor, told in zip(part.told, shapes, strict=True):
-            shape = tuple(int(n) for n in told)
+        for tensor, shape in shapes.items():
             if self._is_channels_last(tensor) and len(shape) > 2:
                 shape = (shape[0], shape[-1], *shape[1:-1])
             if shape != mine[tensor].shape:
@@ -196,13 +202,13 @@ class Runner:
         given = {i.name for i in mine.inputs}
         wanted = [*tensors, *(tensor for some in pieces for tensor in some.fed.values())]
         needed = list(dict.fromkeys(t for t in wanted if t not in given))
-        told = {self._points[tensor]: tensor for tensor in needed}
+        told = {self._points[tensor]: tensor for tensor in needed if tensor not in set(tensors)}
         reads, appended = self._reads([*tensors, *inputs])
         reads += [f"{root}/inc_tb_shape" for root in told]
         appended += [helper.make_node("Shape", [root], [f"{root}/inc_tb_shape"]) for root in told]
         return _Pass(
-            tensors, inputs, mine.session(mine.with_outputs(needed)),
-            theirs.session(theirs.with_outputs(reads, appended)), list(told.values()), pieces,
+            tensors, inputs, _Session(mine, mine.with_outputs(needed)),
+            _Session(theirs, theirs.with_outputs(reads, appended)), list(told.values()), pieces,
         )  # fmt: skip
 
     def _open_pieces(self, tensors: list[str]) -> _Pieces | None:
@@ -210,7 +216,7 @@ class Runner:
         source = {root: tensor for tensor, root in reversed(self._points.items())}
         proto, feeds = isolated_model(self._quantized, self._points.values(), [self._points[t] for t in tensors])
         try:
-            session = self._quantized.model.session(proto)
+            session = _Session(self._quantized.model, proto)
         except ModelError as error:
             self._note(f"what some ops add by themselves is not measured: {error}")
             return None
@@ -229,20 +235,26 @@ class Runner:
         return names, nodes
 
 
-def run(session: ort.InferenceSession, feeds: Batch, model: Model) -> list[Array]:
-    """All outputs, for those of the feeds that the session asks for."""
-    with np.errstate(over="ignore"):
-        given = {
-            i.name: np.asarray(feeds[i.name], dtype=_TYPES.get(i.type))
-            for i in session.get_inputs()
-        }  # fmt: skip
-    try:
-        return list(session.run(None, given))
-    except Exception as error:  # onnxruntime raises many unrelated classes
-        raise MismatchError(
-            f"{model.name}: ONNX Runtime cannot run this batch ({first_line(error)}). "
-            "Check that the data is what the model was made for."
-        ) from error
+class _Session:
+    """A model that is open, with the names of what it takes and gives."""
+
+    def __init__(self, model: Model, proto: onnx.ModelProto) -> None:
+        self.outputs = [output.name for output in proto.graph.output]
+        self._model = model
+        self._session = model.session(proto, threads=max(1, (cpu_count() or 1) // _SIDE_BY_SIDE))
+        self._inputs = {i.name: _TYPES.get(i.type) for i in self._session.get_inputs()}
+
+    def run(self, feeds: Batch) -> list[Array]:
+        """All outputs, for those of the feeds that the model asks for."""
+        with np.errstate(over="ignore"):
+            given = {name: np.asarray(feeds[name], dtype=dtype) for name, dtype in self._inputs.items()}
+        try:
+            return list(self._session.run(None, given))
+        except Exception as error:  # onnxruntime raises many unrelated classes
+            raise MismatchError(
+                f"{self._model.name}: ONNX Runtime cannot run this batch ({first_line(error)}). "
+                "Check that the data is what the model was made for."
+            ) from error
 
 
 def value_bytes(graph: Graph, feeds: Batch) -> dict[str, int]:
