@@ -69,7 +69,7 @@ def main() -> None:
             fp32 = make_cnn(Path(folder, "fp32.onnx"), **case)
             data = images(samples, case["size"])
             int8 = quantize(fp32, Path(folder, "int8.onnx"), data[:16])
-            for batch_size in (1, 16):
+            for batch_size in (1, 8):
                 batches = [data[i : i + batch_size] for i in range(0, samples, batch_size)]
                 ours = timed(lambda: inc_tb.diagnose(fp32, int8, batches))
                 theirs = timed(lambda: with_onnxruntime(fp32, int8, batches, Path(folder)))

@@ -139,15 +139,17 @@ static void add_rows_slowly(const float *x, const float *y, int64_t rows, int64_
         }
 }
 
-/* Adds rows to one channel, or each lane to its own. */
-static void add(const float *x, const float *y, int64_t rows, int64_t stride, int64_t length, int finite,
+/* Adds rows to one channel, or each lane to its own. `finite` is what is known or hoped; returns whether it holds. */
+static int add(const float *x, const float *y, int64_t rows, int64_t stride, int64_t length, int finite,
                 const float *lo, const float *hi, const int64_t *channel, int channels, double *sums,
                 double *extremes) {
     One ones[LANES];
     int joined = channels == 1;
-    if (finite && (joined || length == LANES))
+    if (finite && (joined || length == LANES)) {
         add_rows(x, y, rows, stride, length, lo, hi, joined, ones);
-    else
+        finite = !joined || (isfinite(ones[0].sums[X]) && isfinite(ones[0].sums[Y]));
+    }
+    if (!finite || !(joined || length == LANES))
         add_rows_slowly(x, y, rows, stride, length, lo, hi, joined, ones);
     for (int l = 0; l < channels; l++) {
         const One *o = ones + l;
@@ -165,6 +167,7 @@ static void add(const float *x, const float *y, int64_t rows, int64_t stride, in
         for (int k = 0; k < N_EXTREMES; k++)
             if (found[k] > m[k]) m[k] = found[k];
     }
+    return finite;
 }
 
 /* Also brings the block into the cache, in the order in which memory likes to be read. */
@@ -218,11 +221,9 @@ static void histograms(const float *restrict x, const float *restrict y, int64_t
     while (finite && i + 4 <= n) {
         int m = n - i < STEP ? (int)(n - i) & ~3 : STEP;
         keys_of(x + i, y + i, m, kx, ky, ke);
-        for (int j = 0; j < m; j += 4) {
-            count_four(kx + j, tables[0]);
-            count_four(ky + j, tables[1]);
-            count_four(ke + j, tables[2]);
-        }
+        for (int j = 0; j < m; j += 4) count_four(kx + j, tables[0]);
+        for (int j = 0; j < m; j += 4) count_four(ky + j, tables[1]);
+        for (int j = 0; j < m; j += 4) count_four(ke + j, tables[2]);
         i += m;
     }
     for (; i < n; i++) {
@@ -283,8 +284,7 @@ static void add_short_channels(const float *x, const float *y, int64_t rows, int
 /* Channels c and up, `inner` values each, in rows that are `row` values apart: lanes are neighbouring positions. */
 static void add_long_channels(const float *x, const float *y, int64_t rows, int64_t row, int64_t c, int64_t channels,
                               int64_t inner, const Target *to) {
-    int64_t size = (rows - 1) * row + channels * inner;
-    int finite = all_finite(x, y, size);
+    int finite = 1;
     for (int64_t i = 0; i < channels; i++) {
         float lo[LANES], hi[LANES];
         int64_t channel = c + i;
@@ -292,9 +292,9 @@ static void add_long_channels(const float *x, const float *y, int64_t rows, int6
             lo[l] = to->lo[channel];
             hi[l] = to->hi[channel];
         }
-        add(x + i * inner, y + i * inner, rows, row, inner, finite, lo, hi, &channel, 1, to->sums, to->extremes);
+        finite &= add(x + i * inner, y + i * inner, rows, row, inner, 1, lo, hi, &channel, 1, to->sums, to->extremes);
     }
-    histograms(x, y, size, finite, to->tables);
+    histograms(x, y, (rows - 1) * row + channels * inner, finite, to->tables);
 }
 
 /* x and y are C-contiguous [outer, channels, inner]; goes through them in blocks that are contiguous too. */

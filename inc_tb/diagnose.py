@@ -193,4 +193,5 @@ def _step(quantization: Quantization | None) -> float | None:
 def _sparse(histogram: Histogram, top: int) -> list[int]:
     counts = histogram.raised(top)
     used = np.flatnonzero(counts)
-    return [int(v) for pair in zip(used, counts[used], strict=True) for v in pair]
+    flat: list[int] = np.stack([used, counts[used]], axis=1).ravel().tolist()
+    return flat

@@ -129,9 +129,10 @@ def _shortened(ops: Sequence[str], most: int = 6) -> str:
 
 def _show_missing(console: Console, diagnosis: Diagnosis) -> None:
     """Ops without numbers, other than those that are part of another op's row."""
-    named = zip(diagnosis.ops["name"], diagnosis.ops["a_mse"], diagnosis.ops["reason"], strict=True)
-    missing = [(name, reason) for name, mse, reason in named if math.isnan(mse) and "compared there" not in reason]
+    missing = []
+    for row, name in enumerate(diagnosis.ops["name"]):
+        reason = diagnosis.ops.why_null("a_mse", row)
+        if reason and "compared there" not in reason:
+            missing.append(f"{escape(str(name))}: {escape(reason)}")
     if missing:
-        first, reason = missing[0]
-        text = f"{escape(str(first))}: {escape(str(reason))}"
-        console.print(f"[yellow]{len(missing)} ops could not be compared[/], first {text}\n", highlight=False)
+        console.print(f"[yellow]{len(missing)} ops could not be compared[/], first {missing[0]}\n", highlight=False)

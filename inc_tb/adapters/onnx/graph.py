@@ -33,7 +33,7 @@ PASS_THROUGH = {"Identity", "Dropout"}
 """Operations that hand their first input on unchanged when the model is used."""
 MATMUL = {"MatMul", "Gemm"}
 REQUANTIZE = "Requantize"
-"""Dequantized and quantized again with other parameters: a change of type, or what is left of a Relu or Clip."""
+"""Quantized once more with other parameters: for one reader, for a change of type, or what is left of a Relu."""
 
 _UNARY = ((0, 1, 2),), (3, 4)
 _BINARY = ((0, 1, 2), (3, 4, 5)), (6, 7)
@@ -148,7 +148,6 @@ class Graph:
         self.consumers: dict[str, list[Step]] = defaultdict(list)
         self._dynamic: set[str] = set()
         self._integers: set[str] = set()
-        self._dequantized: set[str] = set()
         self._channels_last: set[str] = set()
         self._auxiliary: set[str] = set()
         self._swallowed: set[int] = set()
@@ -183,6 +182,20 @@ class Graph:
             return int(attribute(step.node, "K", 0) * attribute(step.node, "N", 0))
         return self.model.size(step.weight) if step.weight else 0
 
+    def bias(self, step: Step) -> Array | None:
+        """The constant that a convolution or matrix product adds, dequantized."""
+        at = _BIAS_AT.get(step.node.op_type, 2)
+        name = _input(step.node, at) if at is not None else ""
+        if name not in self.model.constants:
+            return None
+        values = self.model.constant(name).ravel()
+        if values.dtype.kind == "f":
+            return values
+        scales = [_input(step.node, i) for i in (1, 4)]
+        if step.node.op_type not in ("QLinearConv", "QGemm") or not all(i in self.model.constants for i in scales):
+            return None
+        return np.asarray(values * self.model.constant(scales[0]) * self.model.constant(scales[1]), np.float32)
+
     def _new_value(self, root: str, **more: object) -> None:
         self.root[root] = root
         self.values[root] = Value(root, root, **more)  # type: ignore[arg-type]
@@ -211,7 +224,7 @@ class Graph:
         """The output is the same value as the input."""
         first, out = node.input[0], node.output[0]
         self.root[out] = self.root[first]
-        for kind in (self._channels_last, self._integers, self._dequantized):
+        for kind in (self._channels_last, self._integers):
             if first in kind:
                 kind.add(out)
 
@@ -229,20 +242,18 @@ class Graph:
             self._channels_last.add(node.output[0])
         if value.quantization is None:
             value.quantization = self.model.quantization(node)
-            value.scale, value.zero_point = node.input[1], node.input[2] if len(node.input) > 2 else ""
+            value.scale, value.zero_point = node.input[1], _input(node, 2)
         if node.op_type == QUANTIZE:
             self._integers.add(node.output[0])
             value.template = value.template or node
-            return
-        self._dequantized.add(node.output[0])
-        if value.read == value.root:
+        elif value.read == value.root:
             value.read = node.output[0]
 
     def _is_requantized(self, node: onnx.NodeProto) -> bool:
-        if node.op_type != QUANTIZE or node.input[0] not in self._dequantized:
+        before = self.value_of(node.input[0]).quantization
+        if node.op_type != QUANTIZE or before is None:
             return False
-        now, before = self.model.quantization(node), self.value_of(node.input[0]).quantization
-        return before is not None and not _same_parameters(now, before)
+        return not _same_parameters(self.model.quantization(node), before)
 
     def _is_float_cast(self, node: onnx.NodeProto) -> bool:
         return node.op_type == "Cast" and attribute(node, "to", 0) in _FLOATS and node.input[0] in self.root
@@ -261,34 +272,34 @@ class Graph:
             list(node.output),
         )  # fmt: skip
         for position, scale, zero_point in integer_inputs:
-            tensor = node.input[position] if position < len(node.input) else ""
-            if tensor in self.root and scale >= 0:
-                self._read_as_integer(tensor, node.input[scale], node.input[zero_point])
+            if scale >= 0 and _input(node, position) in self.root:
+                self._read_as_integer(node.input[position], _input(node, scale), _input(node, zero_point))
         channels_last = _wants_channels_last(node) or any(i in self._channels_last for i in inputs)
         step.dynamic = any(i in self._dynamic for i in inputs) or node.op_type.startswith("DynamicQuantize")
         self._find_weight(step, integer_inputs)
         if node.op_type in ("MatMulInteger", "ConvInteger"):
             step.outputs = [self._after_scaling(step)]
-        for out in step.outputs:
-            if not out:
-                continue
+        for out in filter(None, step.outputs):
             self._new_value(out, channels_last=channels_last)
             self.producer[out] = step
             if channels_last:
                 self._channels_last.add(out)
-            if node.op_type == QUANTIZE:
-                self._mark_integer(out, node.input[1], node.input[2] if len(node.input) > 2 else "")
-                self.values[out].template = node
-            elif output_at is not None and output_at[0] < len(node.input):
-                self._mark_integer(out, *(node.input[p] if p < len(node.input) else "" for p in output_at))
-            elif not integer_inputs and node.input and node.input[0] in self._integers:
-                # Reshape, MaxPool and the like work on the integers as they are.
-                before = self.value_of(node.input[0])
-                self._mark_integer(out, before.scale, before.zero_point)
-                self.values[out].template = before.template
+            self._quantize_output(node, out, output_at, bool(integer_inputs))
         for root in dict.fromkeys(step.values):
             self.consumers[root].append(step)
         self.steps.append(step)
+
+    def _quantize_output(self, node: onnx.NodeProto, out: str, at: tuple[int, int] | None, is_integer_op: bool) -> None:
+        if node.op_type == QUANTIZE:
+            self._mark_integer(out, node.input[1], _input(node, 2))
+            self.values[out].template = node
+        elif at is not None and at[0] < len(node.input):
+            self._mark_integer(out, node.input[at[0]], _input(node, at[1]))
+        elif not is_integer_op and _input(node, 0) in self._integers:
+            # Reshape, MaxPool and the like work on the integers as they are.
+            before = self.value_of(node.input[0])
+            self._mark_integer(out, before.scale, before.zero_point)
+            self.values[out].template = before.template
 
     def _read_as_integer(self, tensor: str, scale: str, zero_point: str = "") -> None:
         """Integers that no quantizer made, as the rows of a quantized table: their reader knows the scale."""
@@ -325,13 +336,14 @@ class Graph:
 
     def _has_bias(self, node: onnx.NodeProto) -> bool:
         at = _BIAS_AT.get(node.op_type, 2)
-        return at is not None and len(node.input) > at and bool(node.input[at])
+        return at is not None and bool(_input(node, at))
 
     def _raw_quantization(self, step: Step, scale: int, zero_point: int) -> Quantization:
         node = step.node
-        zero = node.input[zero_point] if zero_point < len(node.input) else ""
         axis = 0 if step.type == "Conv" or (step.type == "Gemm" and attribute(node, "transB", 0)) else -1
-        return self.model.parameters(node.input[scale], zero, self.model.elem_type(step.weight), axis)
+        return self.model.parameters(
+            node.input[scale], _input(node, zero_point), self.model.elem_type(step.weight), axis
+        )
 
     def _dequantized_by(self, tensor: str) -> Quantization | None:
         """The quantization of a constant that went through DequantizeLinear, and perhaps a transpose after it."""
@@ -370,11 +382,10 @@ class Graph:
         node = self.model.producer.get(product)
         if node is None or node.op_type != "Mul" or node.input[1] not in self.model.constants or not step.weight:
             return
-        zero_points = [*step.node.input[2:4], "", ""]
-        self._read_as_integer(step.node.input[0], node.input[0], zero_points[0])
+        self._read_as_integer(step.node.input[0], node.input[0], _input(step.node, 2))
         axis = 0 if step.type == "Conv" else -1
         dtype = self.model.elem_type(step.weight)
-        step.weight_quantization = self.model.parameters(node.input[1], zero_points[1], dtype, axis)
+        step.weight_quantization = self.model.parameters(node.input[1], _input(step.node, 3), dtype, axis)
 
     def _is_numeric(self, name: str) -> bool:
         return self.model.elem_type(name) not in ("int64", "bool", "string")
@@ -437,6 +448,11 @@ def flipped_axis(quantization: Quantization) -> Quantization:
     return (
         quantization if quantization.axis is None else replace(quantization, axis=-2 if quantization.axis % 2 else -1)
     )
+
+
+def _input(node: onnx.NodeProto, at: int) -> str:
+    """Empty where an optional input is left out."""
+    return str(node.input[at]) if at < len(node.input) else ""
 
 
 def base_type(op_type: str) -> str:

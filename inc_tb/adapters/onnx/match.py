@@ -16,10 +16,9 @@ import numpy as np
 from onnx import helper
 
 from inc_tb.adapters.onnx.graph import MATMUL, REQUANTIZE, Graph, Step, flipped_axis
-from inc_tb.adapters.onnx.model import attribute
+from inc_tb.adapters.onnx.model import attribute, subgraphs
 from inc_tb.capture import Array
 from inc_tb.errors import MismatchError
-from inc_tb.records import Quantization
 
 _ACTIVATIONS = {"Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSwish", "HardSigmoid"}
 _NEUTRAL = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
@@ -55,7 +54,6 @@ class Weights:
     reference: Array
     quantized: Array
     axis: int
-    quantization: Quantization | None
 
 
 class Matching:
@@ -99,7 +97,7 @@ class Matching:
             quantization = flipped_axis(quantization) if quantization is not None else None
         if quantization is not None and quantization.axis is not None and not quantization.block:
             axis = quantization.axis % reference.ndim
-        return Weights(reference, other, axis, quantization)
+        return Weights(reference, other, axis)
 
     def _match_inputs(self) -> None:
         mine = [i.name for i in self.reference.model.inputs]
@@ -123,8 +121,10 @@ class Matching:
             self._extend(step, twin.outputs[0])
         elif twin is not None:
             self._accept(step, twin)
+        elif shared := self._share(step):
+            self.missing[step.index] = shared
         elif not (self._fold(step) or self._by_name(step)):
-            self.missing[step.index] = self._share(step) or self._skip_idle(step) or self._why_missing(step)
+            self.missing[step.index] = self._skip_idle(step) or self._why_missing(step)
         self._seen[_signature(step)].append(step)
 
     def _follow(self, step: Step) -> Step | None:
@@ -268,7 +268,7 @@ class Matching:
             return False
         source = step.values[0]
         match = self._ends.get(source)
-        if match is None or len(self.reference.consumers[source]) != 1:
+        if match is None or not self._is_only_reader(step):
             return False
         is_there = any(self._could_be(step, c) for c in self.quantized.consumers[match.value])
         if not self._is_idle(step) and (is_there or not self._can_hold(match, step)):
@@ -276,11 +276,16 @@ class Matching:
         self._extend(step, match.value)
         return True
 
+    def _is_only_reader(self, step: Step) -> bool:
+        """Nothing else reads the value in front of the step, except for the very same operation."""
+        others = [s for s in self.reference.consumers[step.values[0]] if s is not step]
+        return all(_signature(s) == _signature(step) and self._same_constants(s, step) for s in others)
+
     def _is_done_before(self, step: Step) -> bool:
         """The quantized value that an activation reads cannot hold what it cuts off: it is applied already."""
         source = step.values[0] if len(step.values) == 1 else ""
         match = self._ends.get(source)
-        if step.type not in ("Relu", "Clip") or match is None or len(self.reference.consumers[source]) != 1:
+        if step.type not in ("Relu", "Clip") or match is None or not self._is_only_reader(step):
             return False
         quantization = self.quantized.values[match.value].quantization
         if quantization is None or quantization.limits is None:
@@ -315,9 +320,9 @@ class Matching:
             return step.type in ("Relu", "Clip") or match.twin.node.op_type.startswith("Fused")
         if step.type == "BatchNormalization":
             return match.twin.type in _WITH_BIAS and bool(match.twin.weight)
-        if match.value in self._named(match.end) or match.twin.type not in _WITH_BIAS:
-            return False
-        return self._is_scaled(match, step) if step.type in ("Mul", "Div") else match.twin.has_bias
+        if step.type in ("Mul", "Div"):
+            return self._is_scaled(match, step)
+        return step.type in ("Add", "Sub") and self._is_shifted(match, step)
 
     def _is_scaled(self, match: Match, step: Step) -> bool:
         """Whether the twin's result is already multiplied: by its own factor, or because its weights are."""
@@ -327,6 +332,17 @@ class Matching:
         if without is None or with_it is None:
             return False
         return distance(with_it.reference, with_it.quantized) < distance(without.reference, without.quantized)
+
+    def _is_shifted(self, match: Match, step: Step) -> bool:
+        """Whether the twin's bias contains what the step adds."""
+        if not match.twin.has_bias or not match.step.has_bias:
+            return match.twin.has_bias
+        mine, theirs = self.reference.bias(match.step), self.quantized.bias(match.twin)
+        more = self.reference.model.constant(step.constants[0]).ravel()
+        if mine is None or theirs is None or mine.size != theirs.size or more.size not in (1, mine.size):
+            return False
+        shifted = mine + more if step.type == "Add" else mine - more
+        return distance(shifted, theirs) < distance(mine, theirs)
 
     def _named(self, step: Step) -> list[str]:
         """Roots in the quantized model that are named after the result of a step."""
@@ -339,10 +355,8 @@ class Matching:
 
     def _share(self, step: Step) -> str:
         """Optimisers compute only once what the reference computes twice."""
-        alike = (
-            s for s in self._seen[_signature(step)] if s.outputs[0] in self.points and self._same_constants(s, step)
-        )
-        other = next(alike, None)
+        seen = self._seen[_signature(step)]
+        other = next((s for s in seen if s.outputs[0] in self.points and self._same_constants(s, step)), None)
         if other is None:
             return ""
         for mine, theirs in zip(step.outputs, other.outputs, strict=True):
@@ -438,6 +452,8 @@ class Matching:
 
 def _signature(step: Step) -> Hashable:
     """Equal for steps that do the same to the same values, but for their constants."""
+    if subgraphs(step.node):
+        return step.index
     attributes = sorted((a.name, str(helper.get_attribute_value(a))) for a in step.node.attribute)
     return step.type, tuple(step.values), tuple(attributes), len(step.outputs)
 
