@@ -14,9 +14,9 @@ from inc_tb.data import open_data
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, MismatchError
 from inc_tb.histogram import Histogram
+from inc_tb.judge import judge
 from inc_tb.metrics import Measurement, channel_sqnr_db, op_table
 from inc_tb.records import ChannelRow, GraphNode, HistogramRow, Op, Quantization
-from inc_tb.rules import judge
 from inc_tb.stats import PairStats
 
 Key = tuple[str, Role]

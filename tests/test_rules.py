@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inc_tb import rules
+from inc_tb.judge import judge
 from inc_tb.metrics import Measurement
 from inc_tb.records import Op, Quantization, Suggestion
 from inc_tb.stats import PairStats
@@ -69,7 +69,7 @@ def judged(*ops: Measurement) -> list[Suggestion]:
     by_name = {m.op.name: m for m in ops}
     for m in ops:
         m.arrived = [by_name[name].output for name in m.op.inputs if by_name[name].output is not None]
-    return rules.judge(ops, "onnx")
+    return judge(ops, "onnx")
 
 
 def only(*ops: Measurement) -> Suggestion:
@@ -139,7 +139,7 @@ def test_clipped_input_of_the_model() -> None:
     m = op("a", added=8.0)
     m.op.index = 0
     m.arrived = [pair(BELL, np.clip(BELL, -0.5, 0.5))]
-    found = rules.judge([m, op("b", inputs=["a"])], "onnx")
+    found = judge([m, op("b", inputs=["a"])], "onnx")
     assert (found[0].rule, found[0].ops) == ("clipped_range", ["a"])
 
 

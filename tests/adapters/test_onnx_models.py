@@ -321,6 +321,19 @@ class TestFusions:
         rows = compare(reference, quantized, feeds)
         assert rows["relu1"]["reason"] == "part of conv1 in the quantized model; compared there"
 
+    def test_an_activation_that_became_part_of_the_next(self, tmp_path: Path) -> None:
+        """Relu and then a Clip from 0 to 6 is just the Clip; nothing of it is in the convolution."""
+        net = Net()
+        x = net.op("Relu", "relu", net.conv("conv", net.input("x", "n", 3, 6, 6), 3, 4))
+        bounds = net.constant("zero", 0, np.float32), net.constant("six", 6, np.float32)
+        net.output(net.op("Clip", "clip", x, *bounds))
+        reference, feeds = net.save(tmp_path), zoo.data(net)
+        quantized = zoo.optimised(zoo.dynamic(reference))
+        assert "Relu" not in types_in(quantized)
+        rows = compare(reference, quantized, feeds)
+        assert compared(rows) == {"conv", "clip"}
+        assert "no Relu at this place" in rows["relu"]["reason"]
+
     def test_gemm_split_into_matmul_and_add(self) -> None:
         feeds = {"input": np.fromfile(DATA / "digits.float32", np.float32).reshape(16, 1, 8, 8)}
         quantized = DATA / "hard_inc_int8.onnx"

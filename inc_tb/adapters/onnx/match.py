@@ -282,16 +282,19 @@ class Matching:
         return all(_signature(s) == _signature(step) and self._same_constants(s, step) for s in others)
 
     def _is_done_before(self, step: Step) -> bool:
-        """The quantized value that an activation reads cannot hold what it cuts off: it is applied already."""
-        source = step.values[0] if len(step.values) == 1 else ""
-        match = self._ends.get(source)
-        if step.type not in ("Relu", "Clip") or match is None or not self._is_only_reader(step):
+        """Whether an activation changes nothing in the quantized model, because the range of its input does its work."""
+        match = self._ends.get(step.values[0]) if len(step.values) == 1 else None
+        return match is not None and self._is_only_reader(step) and self._cuts_off(match.value, step)
+
+    def _cuts_off(self, value: str, step: Step) -> bool:
+        """Whether a quantized value cannot hold what a Relu or Clip would cut off."""
+        quantization = self.quantized.values[value].quantization
+        if step.type not in ("Relu", "Clip") or quantization is None:
             return False
-        quantization = self.quantized.values[match.value].quantization
-        if quantization is None or quantization.limits is None:
+        if quantization.limits is None or quantization.scale is None:
             return False
         low = 0.0 if step.type == "Relu" else self._clip_low(step)
-        return bool(np.min(quantization.limits[0]) >= low)
+        return bool(np.all(quantization.limits[0] >= low - quantization.scale / 2))
 
     def _clip_low(self, step: Step) -> float:
         """The lower bound of a Clip, an attribute before opset 11."""
@@ -317,7 +320,7 @@ class Matching:
         if named:
             return match.value in named
         if step.type in _ACTIVATIONS:
-            return step.type in ("Relu", "Clip") or match.twin.node.op_type.startswith("Fused")
+            return self._cuts_off(match.value, step) or match.twin.node.op_type.startswith("Fused")
         if step.type == "BatchNormalization":
             return match.twin.type in _WITH_BIAS and bool(match.twin.weight)
         if step.type in ("Mul", "Div"):

@@ -1,0 +1,106 @@
+"""From findings to ranked suggestions: the worst first, duplicates dropped, layers merged into patterns."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from inc_tb.metrics import Measurement
+from inc_tb.recipes import recipes
+from inc_tb.records import Suggestion
+from inc_tb.rules import RULES, Finding, finite
+from inc_tb.scene import WATCH_DB, Scene, added_db, harm_db
+
+PATTERN_EXCESS = 1.5
+
+
+def judge(measurements: Sequence[Measurement], framework: str) -> list[Suggestion]:
+    """Suggestions, worst first; also gives every measurement its verdict and reason."""
+    scene = Scene(measurements)
+    findings = []
+    for m in scene.all:
+        broken = m.output is not None and m.output.total("nonfinite_y") > m.output.total("nonfinite_x")
+        harm = harm_db(m, scene)
+        if harm >= scene.limit and not broken:
+            continue
+        found = next((f for rule in RULES if (f := rule(m, scene)) is not None), None)
+        if found is not None:
+            found.score = math.inf if broken else 10 ** (-harm / 10)
+            found.evidence = {"op": m.op.name, "added_sqnr_db": finite(added_db(m)), **found.evidence}
+            findings.append(found)
+    suggestions = [
+        _as_suggestion(group, rank, scene, framework)
+        for rank, group in enumerate(_grouped(_distinct(findings), scene), start=1)
+    ]
+    _give_verdicts(scene, suggestions)
+    return suggestions
+
+
+def _distinct(findings: Sequence[Finding]) -> list[Finding]:
+    """Worst first, without those whose ops a worse one covers already."""
+    kept: list[Finding] = []
+    for finding in sorted(findings, key=lambda f: -f.score):
+        if not any(set(finding.ops) <= set(other.ops) for other in kept):
+            kept.append(finding)
+    return kept
+
+
+def _grouped(findings: Sequence[Finding], scene: Scene) -> list[list[Finding]]:
+    """Findings of one rule whose ops have the same names but for an index belong together.
+
+    Unless a pattern for them would catch many other ops, as with names that are mere numbers.
+    """
+    groups: dict[tuple[str, tuple[str, ...]], list[Finding]] = {}
+    for finding in findings:
+        key = finding.rule, tuple(sorted(re.sub(r"\d+", "#", name) for name in finding.ops))
+        groups.setdefault(key, []).append(finding)
+    split: list[list[Finding]] = []
+    for group in groups.values():
+        names = {name for finding in group for name in finding.ops}
+        caught = _matching(patterns_of(sorted(names)), scene)
+        split += [group] if caught <= PATTERN_EXCESS * len(names) else [[finding] for finding in group]
+    return sorted(split, key=lambda group: -group[0].score)
+
+
+def _matching(patterns: Sequence[str], scene: Scene) -> int:
+    return sum(1 for name in scene.by_name if any(re.fullmatch(p, name) for p in patterns))
+
+
+def _as_suggestion(group: Sequence[Finding], rank: int, scene: Scene, framework: str) -> Suggestion:
+    worst = group[0]
+    ops = sorted({name for f in group for name in f.ops}, key=lambda name: scene.by_name[name].op.index)
+    patterns = patterns_of(ops) if len(group) > 1 else []
+    because, evidence = worst.because, dict(worst.evidence)
+    if patterns:
+        matched = _matching(patterns, scene)
+        because += f". The same in {len(group)} places ({matched} ops match {' and '.join(patterns)})"
+        evidence.update(places=len(group), matches=matched)
+    texts = recipes(framework, ops, patterns)
+    return Suggestion(ops, worst.rule, because, evidence, texts, "|".join(patterns), rank)
+
+
+def patterns_of(names: Sequence[str]) -> list[str]:
+    """Regular expressions for names that differ only by an index; digits that are the same everywhere stay."""
+    alike: dict[str, list[list[str]]] = defaultdict(list)
+    for name in names:
+        alike[re.sub(r"\d+", "#", name)].append(re.split(r"(\d+)", name))
+    patterns = []
+    for parts in alike.values():
+        columns = [{part[i] for part in parts} for i in range(len(parts[0]))]
+        patterns.append("".join(re.escape(c.pop()) if len(c) == 1 else r"\d+" for c in columns).replace("\\/", "/"))
+    return patterns
+
+
+def _give_verdicts(scene: Scene, suggestions: Sequence[Suggestion]) -> None:
+    blamed: Mapping[str, str] = {op: s.because for s in reversed(suggestions) for op in s.ops}
+    for m in scene.all:
+        if m.op.name in blamed:
+            m.verdict, m.reason = "bad", blamed[m.op.name]
+        elif m.op.note or m.isolated is None:
+            m.verdict, m.reason = "", m.op.note
+        elif added_db(m) < WATCH_DB:
+            m.verdict, m.reason = "watch", f"adds noise: {added_db(m):.1f} dB where over {WATCH_DB:.0f} is usual"
+        else:
+            m.verdict = "ok"
