@@ -11,7 +11,7 @@ from inc_tb.metrics import Measurement
 from inc_tb.recipes import recipes
 from inc_tb.records import Suggestion
 from inc_tb.rules import RULES, Finding, finite
-from inc_tb.scene import WATCH_DB, Scene, added_db, harm_db
+from inc_tb.scene import LAYOUT, WATCH_DB, Scene, added_db, harm_db
 
 PATTERN_EXCESS = 1.5
 
@@ -23,7 +23,7 @@ def judge(measurements: Sequence[Measurement], framework: str) -> list[Suggestio
     for m in scene.all:
         broken = m.output is not None and m.output.total("nonfinite_y") > m.output.total("nonfinite_x")
         harm = harm_db(m, scene)
-        if harm >= scene.limit and not broken:
+        if (harm >= scene.limit or m.op.type in LAYOUT) and not broken:
             continue
         found = next((f for rule in RULES if (f := rule(m, scene)) is not None), None)
         if found is not None:
@@ -100,6 +100,9 @@ def _give_verdicts(scene: Scene, suggestions: Sequence[Suggestion]) -> None:
             m.verdict, m.reason = "bad", blamed[m.op.name]
         elif m.op.note or m.isolated is None:
             m.verdict, m.reason = "", m.op.note
+        elif added_db(m) < WATCH_DB and m.op.type in LAYOUT:
+            m.verdict = "watch"
+            m.reason = "differs although it only rearranges values: perhaps compared with the wrong place"
         elif added_db(m) < WATCH_DB:
             m.verdict, m.reason = "watch", f"adds noise: {added_db(m):.1f} dB where over {WATCH_DB:.0f} is usual"
         else:

@@ -281,3 +281,10 @@ def test_ranks_follow_the_harm() -> None:
     )
     found = judged(*ops)
     assert [(s.rank, s.ops) for s in found] == [(1, ["b"]), (2, ["a"])]
+
+
+def test_ops_that_only_rearrange_are_not_blamed() -> None:
+    ops = op("a", "Relu"), op("s", "Slice", ["a"], added=-3.0), op("b", "Tanh", ["s"]), op("c", "Tanh", ["b"])
+    assert judged(*ops) == []
+    assert ops[1].verdict == "watch"
+    assert "wrong place" in ops[1].reason

@@ -447,6 +447,20 @@ class TestTellingOpsApart:
         assert "no Slice at this place" in rows["s1"]["reason"]
         assert {"s0", "s2", "product", "sum"} <= compared(rows)
 
+    def test_weights_tell_two_equal_ways_apart(self, tmp_path: Path) -> None:
+        """Both sigmoids are the same, what reads them is not; in the quantized model they come in another order."""
+        net, other = Net(), Net()
+        for each in (net, other):
+            x = each.conv("conv", each.input("x", "n", 3, 6, 6), 3, 4)
+            heads = [each.conv(f"head{i}", each.op("Sigmoid", f"gate{i}", x), 4, 4) for i in range(2)]
+            each.output(each.op("Sub", "difference", *heads))
+        other.nodes[1:5] = [other.nodes[i] for i in (3, 4, 1, 2)]
+        reference, feeds = net.save(tmp_path), zoo.data(net)
+        for source in (net.save(tmp_path, "same.onnx"), other.save(tmp_path, "other.onnx")):
+            quantized = onnx.load(zoo.static(source, feeds))
+            rows = compare(reference, forget_names(quantized, tmp_path / "nameless.onnx"), feeds)
+            assert compared(rows) == set(rows)
+
     def test_operations_with_equal_weights(self, tmp_path: Path) -> None:
         """Shared weights leave only the way through the graph, and the names."""
         net = Net()

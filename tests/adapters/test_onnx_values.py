@@ -6,7 +6,6 @@ Which tensor belongs to which is written down here from ONNX Runtime's way of na
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -222,9 +221,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Built]:
             case = CASES[name]
             net = case.net()
             reference = net.save(tmp_path_factory.mktemp(name))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                quantized = case.quantize(reference, zoo.data(net, 12))
+            quantized = case.quantize(reference, zoo.data(net, 12))
             batches: list[Feeds] = [zoo.data(net, samples, seed) for samples, seed in ((7, 20), (5, 21))]
             known[name] = Built(case, reference, quantized, batches, inc_tb.diagnose(reference, quantized, batches))
         return known[name]

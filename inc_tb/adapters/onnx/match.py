@@ -115,7 +115,7 @@ class Matching:
     def _match(self, step: Step) -> None:
         if not step.outputs:
             return
-        twin = self._follow(step) or self._by_weights(step)
+        twin = self._by_weights(step, self._follow(step))
         if twin is not None and self._is_done_before(step):
             self._used.add(twin.index)
             self._extend(step, twin.outputs[0])
@@ -159,12 +159,20 @@ class Matching:
             return False
         if step.type in _WITH_BIAS and self.reference.weight_size(step) != self.quantized.weight_size(candidate):
             return False
-        if not self._same_selection(step, candidate):
+        if not self._same_selection(step, candidate) or not self._same_whole_numbers(step, candidate):
             return False
         theirs = [v if v in wanted else self._before_helper(v) for v in candidate.values]
         if step.type in _INTERCHANGEABLE:
             return not Counter(w for w in wanted if w is not None) - Counter(theirs)
         return all(w in (None, t) for w, t in zip(wanted, theirs, strict=True))
+
+    def _same_whole_numbers(self, step: Step, candidate: Step) -> bool:
+        """Quantizing never touches whole numbers: n * 1 is not n * 2, even where only one of the two is left."""
+        mine, theirs = self._whole_numbers(self.reference, step), self._whole_numbers(self.quantized, candidate)
+        return len(mine) != len(theirs) or mine == theirs
+
+    def _whole_numbers(self, graph: Graph, step: Step) -> list[object]:
+        return [graph.model.constant(c).tolist() for c in step.constants if graph.model.elem_type(c) == "int64"]
 
     def _sure(self, step: Step, candidates: list[Step]) -> list[Step]:
         """Of candidates of which only some inputs or the purpose is known, those that something else speaks for."""
@@ -221,20 +229,22 @@ class Matching:
 
     def _settings(self, graph: Graph, step: Step) -> list[object]:
         """What tells two weightless steps of one kind apart: attributes, and small constants."""
-        small = [c for c in step.constants if graph.model.elem_type(c) == "int64"]
         attributes = sorted((a.name, str(helper.get_attribute_value(a))) for a in step.node.attribute)
-        return [attributes, [graph.model.constant(c).tolist() for c in small]]
+        return [attributes, self._whole_numbers(graph, step)]
 
-    def _by_weights(self, step: Step) -> Step | None:
-        """Where the way in was lost (several operations fused upstream), weights tell."""
+    def _by_weights(self, step: Step, found: Step | None) -> Step | None:
+        """The twin with these weights where the way in was lost, or where it led to entirely different weights."""
         if not step.weight or step.type not in (*_WITH_BIAS, "Gather"):
+            return found
+        is_shared = len(self.reference.model.consumers[step.weight]) > 1
+        if found is None and is_shared and any(root in self.points for root in step.values):
+            # The way in is known, so a twin must lie on it: the same weights elsewhere are a different place.
             return None
+        if found is not None and self._weight_likeness(step, found) > _SAME_WEIGHTS:
+            return found
         rest = [s for s in self.quantized.steps if s.index not in self._used and _same_type(step, s) and s.weight]
-        if any(root in self.points for root in step.values):
-            # The way in is known, so a twin must lie on it: another one would be a different place.
-            return None
         scored = sorted(((self._weight_likeness(step, s), s.index, s) for s in rest), reverse=True)
-        return scored[0][2] if scored and scored[0][0] > _EQUAL_WEIGHTS else None
+        return scored[0][2] if scored and scored[0][0] > _EQUAL_WEIGHTS else found
 
     def _accept(self, step: Step, twin: Step) -> None:
         self._used.add(twin.index)
@@ -282,7 +292,7 @@ class Matching:
         return all(_signature(s) == _signature(step) and self._same_constants(s, step) for s in others)
 
     def _is_done_before(self, step: Step) -> bool:
-        """Whether an activation changes nothing in the quantized model, because the range of its input does its work."""
+        """Whether an activation has nothing left to do, because the range of its quantized input does its work."""
         match = self._ends.get(step.values[0]) if len(step.values) == 1 else None
         return match is not None and self._is_only_reader(step) and self._cuts_off(match.value, step)
 
