@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from os import PathLike, cpu_count
 from typing import Any
 
@@ -21,7 +21,7 @@ from inc_tb.stats import PairStats
 
 Key = tuple[str, Role]
 Progress = Callable[[int], None]
-_WAITING_BYTES = 64 << 20
+_WAITING_BYTES = 24 << 20
 STORED: Sequence[Role] = ("output", "weight")
 """Whose histograms and channels are kept; the others only serve the op table."""
 
@@ -76,37 +76,39 @@ def collect(
     adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None
 ) -> tuple[dict[Key, PairStats], int]:
     """Statistics of every pair over all batches, and the number of samples."""
-    collector = _Collector(adapter.ops())
     samples = 0
     inputs = adapter.inputs()
     with ThreadPoolExecutor(max_workers=cpu_count() or 1) as pool:
-        collector.add(adapter.weights(), pool)
+        collector = _Collector(adapter.ops(), pool)
+        collector.add(adapter.weights())
         for given in batches:
             batch = as_batch(given, inputs)
-            collector.add(adapter.run(batch), pool)
+            collector.add(adapter.run(batch))
             samples += next((len(array) for array in batch.values() if array.ndim), 1)
             if progress is not None:
                 progress(samples)
-        collector.flush(pool)
+        collector.finish()
     if not samples:
         raise DataError("the data has no samples; expected at least one batch. Check the data source.")
     return collector.collected, samples
 
 
 class _Collector:
-    """Keeps statistics of pairs, several at a time in threads.
+    """Keeps statistics of pairs, in threads, while the models go on.
 
     Small arrays (a batch of one sample, a narrow layer) wait until there are enough of them to be worth a call;
     how many bytes may wait is fixed, so memory does not grow with the number of samples.
     """
 
-    def __init__(self, ops: Sequence[Op]) -> None:
+    def __init__(self, ops: Sequence[Op], pool: ThreadPoolExecutor) -> None:
         self.collected: dict[Key, PairStats] = {}
         self._ops = {op.name: op for op in ops}
+        self._pool = pool
         self._waiting: dict[Key, list[Pair]] = {}
         self._bytes = 0
+        self._running: list[Future[None]] = []
 
-    def add(self, pairs: Iterable[Pair], pool: ThreadPoolExecutor) -> None:
+    def add(self, pairs: Iterable[Pair]) -> None:
         for pair in pairs:
             key = pair.op, pair.role
             if key not in self.collected:
@@ -115,11 +117,21 @@ class _Collector:
             self._waiting.setdefault(key, []).append(pair)
             self._bytes += pair.reference.nbytes + pair.quantized.nbytes
             if self._bytes > _WAITING_BYTES:
-                self.flush(pool)
+                self._start()
 
-    def flush(self, pool: ThreadPoolExecutor) -> None:
-        list(pool.map(self._update, self._waiting, self._waiting.values()))
+    def finish(self) -> None:
+        self._start()
+        self._wait()
+
+    def _start(self) -> None:
+        self._wait()  # a pair's statistics are brought up to date by one thread at a time
+        self._running = [self._pool.submit(self._update, key, pairs) for key, pairs in self._waiting.items()]
         self._waiting, self._bytes = {}, 0
+
+    def _wait(self) -> None:
+        for update in self._running:
+            update.result()
+        self._running = []
 
     def _update(self, key: Key, pairs: Sequence[Pair]) -> None:
         can_join = len({pair.reference.shape[1:] for pair in pairs}) == 1 and pairs[0].reference.ndim > 1

@@ -49,6 +49,7 @@ class PairStats:
         self.with_histograms = histograms
         self.sums: Floats = np.zeros((0, len(SUMS)))
         self.extremes: Floats = np.zeros((0, len(EXTREMES)))
+        self._totals: list[float] | None = None
         self.reference = Histogram()
         self.quantized = Histogram()
         self.error = Histogram()
@@ -76,7 +77,9 @@ class PairStats:
             mine.merge(theirs)
 
     def total(self, name: str) -> float:
-        return float(self.sums[:, _SUM[name]].sum())
+        if self._totals is None:
+            self._totals = self.sums.sum(axis=0).tolist()
+        return self._totals[_SUM[name]]
 
     def extreme(self, name: str) -> float:
         """The largest value over all channels; NaN where nothing finite was seen."""
@@ -98,6 +101,7 @@ class PairStats:
         return self.reference, self.quantized, self.error
 
     def _add(self, sums: Floats, extremes: Floats) -> None:
+        self._totals = None
         if not len(sums):
             return
         if not len(self.sums):

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_zoo as zoo
 import pytest
-from contract import AdapterContract
 
 from inc_tb.adapters.onnx import OnnxAdapter
+from tests.adapters import onnx_zoo as zoo
+from tests.adapters.contract import AdapterContract
 
 CASES = {
     "qdq": (zoo.cnn, lambda path, feeds: zoo.static(path, feeds)),

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_zoo as zoo
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_zoo import Array, Feeds, Net
 from onnxruntime.quantization import QuantFormat, QuantType
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -22,8 +20,11 @@ from inc_tb.adapters.onnx import OnnxAdapter
 from inc_tb.adapters.onnx import model as onnx_model
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import MismatchError, ModelError
+from tests.adapters import onnx_zoo as zoo
+from tests.adapters.onnx_zoo import Array, Feeds, Net
 
 DATA = Path(__file__).parent / "data"
+HARD = Path(__file__).parents[1] / "data" / "hard.onnx"
 HEALTHY_DB = 30.0
 Rows = dict[str, dict[str, Any]]
 
@@ -338,7 +339,7 @@ class TestFusions:
         feeds = {"input": np.fromfile(DATA / "digits.float32", np.float32).reshape(16, 1, 8, 8)}
         quantized = DATA / "hard_inc_int8.onnx"
         assert "Gemm" not in types_in(quantized)
-        rows = compare(DATA / "hard.onnx", quantized, feeds)
+        rows = compare(HARD, quantized, feeds)
         assert rows["/fc2/Gemm"]["weight_dtype"] == "int8"
         assert rows["/fc2/Gemm"]["w_sqnr_db"] > HEALTHY_DB
         assert rows["/fc2/Gemm"]["a_sqnr_db"] > 20

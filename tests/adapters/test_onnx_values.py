@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_zoo as zoo
 import onnxruntime as ort
 import pytest
 from onnx import helper
-from onnx_zoo import Array, Feeds, Net
 from onnxruntime.quantization import qdq_loss_debug
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 import inc_tb
 from inc_tb.diagnosis import Diagnosis
+from tests.adapters import onnx_zoo as zoo
+from tests.adapters.onnx_zoo import Array, Feeds, Net
 
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535)}
 TOLERANCE = 1e-5

@@ -26,6 +26,7 @@ from inc_tb.adapters.onnx.model import (
     subgraphs,
     with_shapes,
 )  # fmt: skip
+from inc_tb.adapters.onnx.nbits import nbits_quantization, unpack_nbits
 from inc_tb.capture import Array
 from inc_tb.records import GraphNode, Quantization
 
@@ -171,7 +172,7 @@ class Graph:
     def weight(self, step: Step) -> Array:
         """The main weight, dequantized."""
         if step.node.op_type == "MatMulNBits":
-            return _unpack_nbits(self.model, step.node)
+            return unpack_nbits(self.model, step.node)
         values = self.model.constant(step.weight)
         if step.weight_quantization is not None and values.dtype.kind in "iu":
             return dequantize(values, step.weight_quantization)
@@ -330,7 +331,7 @@ class Graph:
             if position == step.weight_position and scale >= 0:
                 step.weight_quantization = self._raw_quantization(step, scale, zero_point)
         if step.node.op_type == "MatMulNBits":
-            step.weight_quantization = _nbits_quantization(step.node)
+            step.weight_quantization = nbits_quantization(step.node)
         elif not integer_inputs:
             step.weight_quantization = self._dequantized_by(step.weight)
 
@@ -467,35 +468,6 @@ def _same_parameters(a: Quantization, b: Quantization) -> bool:
 
 def _wants_channels_last(node: onnx.NodeProto) -> bool:
     return node.op_type.startswith("Nhwc") or bool(attribute(node, "channels_last", 0))
-
-
-def _nbits_quantization(node: onnx.NodeProto) -> Quantization:
-    bits = attribute(node, "bits", 4)
-    return Quantization(f"uint{bits}", None, None, 0, 2**bits - 1, axis=1, block=attribute(node, "block_size", 32))
-
-
-def _unpack_nbits(model: Model, node: onnx.NodeProto) -> Array:
-    """Blockwise weights [N, blocks, bytes] as float [K, N], the layout of MatMul's second input."""
-    bits, block = attribute(node, "bits", 4), attribute(node, "block_size", 32)
-    size_k, size_n = attribute(node, "K", 0), attribute(node, "N", 0)
-    packed = model.constant(node.input[1]).astype(np.uint8).reshape(size_n, -1)
-    scales = model.constant(node.input[2]).astype(np.float32).reshape(size_n, -1)
-    blocks = scales.shape[1]
-    values = _unpack(packed, bits)[:, : blocks * block].reshape(size_n, blocks, block)
-    zeros: Array = np.full((size_n, blocks), 2 ** (bits - 1), np.float32)
-    if len(node.input) > 3 and node.input[3]:
-        given = model.constant(node.input[3])
-        is_packed = given.dtype == np.uint8
-        rows = given.reshape(size_n, -1)
-        zeros = (_unpack(rows, bits)[:, :blocks] if is_packed else rows).astype(np.float32)
-    floats = (values.astype(np.float32) - zeros[:, :, None]) * scales[:, :, None]
-    return np.ascontiguousarray(floats.reshape(size_n, -1)[:, :size_k].T)
-
-
-def _unpack(packed: Array, bits: int) -> Array:
-    """Rows of bytes, lowest bits first."""
-    parts = [(packed >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
-    return np.stack(parts, axis=-1).reshape(packed.shape[0], -1)
 
 
 def read_graph(source: Any) -> list[GraphNode]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from os import cpu_count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -20,9 +21,11 @@ from inc_tb.errors import MismatchError, ModelError
 
 _OPS_CUT_OUT = 256
 """In one session: ONNX Runtime's time to open a model grows with the square of its inputs."""
+_QUICK_S = 0.002
 _SIDE_BY_SIDE = 2
 """Sessions that run at the same time, each with its share of the cores: small ops do not parallelise inside."""
 _TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
+_Later = Callable[[], list[Array]]
 
 
 class Result(NamedTuple):
@@ -81,7 +84,8 @@ class Runner:
         self._parts: list[list[str]] = []
         self._largest: dict[str, int] = {}
         self._open: dict[int, _Pass] = {}
-        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._pool = ThreadPoolExecutor(_SIDE_BY_SIDE)
+        self._is_quick = False
 
     def bytes_needed(self, feeds: Batch) -> int:
         """For one pass over everything."""
@@ -95,22 +99,34 @@ class Runner:
     def _run_pass(self, i: int, feeds: Batch) -> Iterator[Result]:
         """The reference and the quantized model side by side, then the pieces beside the use of what came out."""
         part = self._session(i)
-        quantized = self._pool.submit(self._run_quantized, part, feeds)
+        quantized = self._start(self._run_quantized, part, feeds)
+        began = time.perf_counter()
         mine = self._run_reference(part, feeds)
-        theirs = quantized.result()
+        self._is_quick = time.perf_counter() - began < _QUICK_S
+        alone = self._start_pieces(part, mine)
+        theirs = quantized()
         while misfits := self._find_misfits(part, mine, theirs):
             self.misfits.update(misfits)
             self._drop(misfits)
             part = self._session(i)
             theirs = self._run_quantized(part, feeds)
-        alone = [(pieces.tensors, self._pool.submit(self._run_pieces, pieces, mine)) for pieces in part.pieces]
+            alone = self._start_pieces(part, mine)
         for tensor, array in zip(part.tensors, theirs, strict=False):
             yield Result(tensor, "output", mine[tensor], self._usual(tensor, array))
         for name, array in zip(part.inputs, theirs[len(part.tensors) :], strict=False):
             yield Result(name, "input", feeds[name], array)
         for tensors, arrays in alone:
-            for tensor, array in zip(tensors, arrays.result(), strict=False):
+            for tensor, array in zip(tensors, arrays(), strict=False):
                 yield Result(tensor, "isolated", mine[tensor], self._usual(tensor, array))
+
+    def _start_pieces(self, part: _Pass, mine: Mapping[str, Array]) -> list[tuple[list[str], _Later]]:
+        return [(pieces.tensors, self._start(self._run_pieces, pieces, mine)) for pieces in part.pieces]
+
+    def _start(self, work: Callable[..., list[Array]], *arguments: Any) -> _Later:
+        """In another thread, or when it is asked for where handing it over would take longer than the work."""
+        if self._is_quick:
+            return lambda: work(*arguments)
+        return self._pool.submit(work, *arguments).result
 
     def _run_reference(self, part: _Pass, feeds: Batch) -> dict[str, Array]:
         return {**feeds, **dict(zip(part.reference.outputs, part.reference.run(feeds), strict=True))}
