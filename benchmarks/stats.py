@@ -24,7 +24,7 @@ from inc_tb.stats import PairStats
 SHAPES = {
     "one tensor": ((1 << 24,), None),
     "256 channels of 32 x 32": ((64, 256, 32, 32), 1),
-    "1,024 channels of 128 x 128": ((1, 1024, 128, 128), 1),
+    "16 channels of 512 x 512": ((4, 16, 512, 512), 1),
     "64 channels of 8 x 8": ((4096, 64, 8, 8), 1),
     "1,024 channels last": ((16384, 1024), 1),
 }
@@ -45,7 +45,8 @@ def obvious(x: np.ndarray, y: np.ndarray, axis: int | None) -> None:
     others = None if axis is None else tuple(i for i in range(x.ndim) if i != axis)
     for v in (a, b, e):
         v.sum(axis=others), (v * v).sum(axis=others), v.min(axis=others), v.max(axis=others)
-    (a * b).sum(axis=others), (a**3).sum(axis=others), (a**4).sum(axis=others), np.abs(e).max(axis=others)
+    (a * b).sum(axis=others), (a * a * a).sum(axis=others), (a * a * a * a).sum(axis=others)
+    np.abs(e).max(axis=others)
     ((a != 0) & (b == 0)).sum(axis=others), (a != 0).sum(axis=others), ((a < -3) | (a > 3)).sum(axis=others)
     np.isfinite(a).all(), np.isfinite(b).all()
     span = min(a.min(), b.min()), max(a.max(), b.max())
@@ -62,7 +63,7 @@ def two_threads(x: np.ndarray, y: np.ndarray, axis: int | None) -> None:
 def main() -> None:
     rng = np.random.default_rng(0)
     flat = rng.standard_normal(1 << 24, dtype=np.float32)
-    print(f"{'':30}{'kernel':>8}{'2 threads':>11}{'numpy':>8}{'obvious':>9}   in units of one a.sum()")
+    print(f"{'':42}{'kernel':>8}{'2 threads':>11}{'numpy':>8}{'obvious':>9}   in units of one a.sum()")
     for kind, values in (("bell curve", flat), ("after a ReLU", np.maximum(flat, 0))):
         quantized = (np.round(values * 32) / 32).astype(np.float32)
         for name, (shape, axis) in SHAPES.items():
@@ -74,7 +75,7 @@ def main() -> None:
             plain = seconds(lambda: PairStats(axis, (-3, 3)).update(x, y), 2) / unit
             stats._kernel = compiled
             naive = seconds(lambda: obvious(x, y, axis), 1) / unit
-            print(f"{name + ', ' + kind:42}"[:42].ljust(30) + f"{kernel:8.1f}{threaded:11.1f}{plain:8.1f}{naive:9.0f}")
+            print(f"{name + ', ' + kind:42}{kernel:8.1f}{threaded:11.1f}{plain:8.1f}{naive:9.0f}")
 
 
 if __name__ == "__main__":

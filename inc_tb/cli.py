@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import traceback
@@ -13,13 +14,14 @@ from typing import Any
 import click
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import inc_tb
 from inc_tb.capture import open_models
 from inc_tb.data import open_data
 from inc_tb.diagnose import diagnose_adapted
-from inc_tb.errors import IncTbError
+from inc_tb.errors import IncTbError, UsageError
 
 _out = Console(soft_wrap=False)
 _err = Console(stderr=True)
@@ -93,11 +95,14 @@ def diagnose(
     from inc_tb.report import check_column, show_diagnosis
 
     check_column([column.name for column in COLUMNS], sort)
+    folder = _run_folder(logdir, run, quantized.stem)
+    for given in (logdir, csv):
+        if given is not None and given.exists() and not given.is_dir():
+            raise UsageError(f"{given}: is a file; expected a folder to write to. Choose another place.")
     adapter = open_models(reference, quantized, memory_budget=memory << 20)
     batches = open_data(data, adapter.inputs(), batch_size or adapter.batch_size()).first(samples)
     with _progress(batches.samples) as progress:
         found = diagnose_adapted(adapter, batches, names=(str(reference), str(quantized)), progress=progress)
-    folder = logdir / run if run else _new_run(logdir, quantized.stem)
     with SummaryWriter(folder) as writer:
         writer.add_diagnosis(found)
     if csv is not None:
@@ -106,7 +111,7 @@ def diagnose(
         _print_json(found.to_json())
         return
     show_diagnosis(_out, found, sort=sort, top=top)
-    _out.print(f"Logged {found.ops.count} ops and {found.samples} samples to [bold]{folder}[/]. ", end="")
+    _out.print(f"Logged {found.ops.count} ops and {found.samples} samples to [bold]{escape(str(folder))}[/]. ", end="")
     _invite(logdir)
 
 
@@ -119,8 +124,13 @@ def _progress(total: int | None) -> Iterator[Callable[[int], None]]:
         yield lambda done: bar.update(task, completed=done)
 
 
-def _new_run(logdir: Path, name: str) -> Path:
-    """A folder that is not there yet: another model with the same name does not mix with the first."""
+def _run_folder(logdir: Path, run: str | None, name: str) -> Path:
+    """The named run, or one that is not there yet: another model with the same name does not mix with the first."""
+    if run is not None:
+        parts = Path(run).parts
+        if not parts or Path(run).is_absolute() or ".." in parts:
+            raise UsageError(f"--run {run}: expected a name below the logdir, such as trial-001.")
+        return logdir / run
     folder, count = logdir / name, 1
     while folder.exists():
         count += 1
@@ -129,7 +139,8 @@ def _new_run(logdir: Path, name: str) -> Path:
 
 
 def _invite(logdir: Path) -> None:
-    _out.print(f"See it with\n\n    [bold]tensorboard --logdir {logdir}[/]\n", highlight=False)
+    place = escape(shlex.quote(str(logdir)))
+    _out.print(f"See it with\n\n    [bold]tensorboard --logdir {place}[/]\n", highlight=False, soft_wrap=True)
 
 
 def _print_json(value: Any) -> None:
@@ -140,16 +151,24 @@ def _print_json(value: Any) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Exit codes: 0 done, 1 a check does not hold, 2 wrong use or unusable input."""
     given = sys.argv[1:] if arguments is None else arguments
+    if "--debug" in given:  # also behind the command
+        given = ["--debug", *(argument for argument in given if argument != "--debug")]
     try:
         code = cli.main(given, prog_name="inc-tb", standalone_mode=False)
     except click.exceptions.Abort:
         sys.exit(130)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        sys.exit(2)
     except click.ClickException as error:
         _fail(error.format_message())
-    except (IncTbError, OSError) as error:
+    except BrokenPipeError:
+        sys.exit(0)
+    except Exception as error:  # noqa: BLE001  what nobody foresaw is one line and exit code 2, too
         if "--debug" in given:
             traceback.print_exc()
-        _fail(str(error))
+        is_explained = isinstance(error, IncTbError | OSError)
+        _fail(str(error) if is_explained else f"{type(error).__name__}: {error}. Run with --debug to see where.")
     else:
         sys.exit(code if isinstance(code, int) else 0)
 

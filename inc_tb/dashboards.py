@@ -121,6 +121,7 @@ def summary_text(diagnosis: Diagnosis, rows: int = 20) -> Summary.Value:
         values = [diagnosis.ops[c][row] for c in columns]
         lines.append("| " + " | ".join([_code(values[0]), *map(_cell, values[1:])]) + " |")
     lines += ["", *(f"* {_plain(note)}" for note in diagnosis.notes)]
+    lines += [f"* not compared: {_code(name)}, {_plain(reason)}" for name, reason in diagnosis.missing.items()]
     return text("diagnosis", "\n".join(lines))
 
 

@@ -7,10 +7,13 @@ grow with the number of samples.
 from __future__ import annotations
 
 import importlib.util
+import sys
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any, cast
@@ -21,6 +24,7 @@ from numpy.lib import format as npy
 from inc_tb.capture import Array, Input
 from inc_tb.errors import DataError, MismatchError
 
+_UNREADABLE = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 EXPECTED = (
     "a .npz with arrays named as the model's inputs, a .npy, a folder of those, a folder of ONNX test_data_set_* "
     "folders, or file.py:function"
@@ -33,6 +37,8 @@ class Data:
 
     make: Callable[[], Iterable[Any]]
     samples: int | None = None
+    at_once: int = 1
+    """Samples come in multiples of this; what is left over cannot be used."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.make())
@@ -41,8 +47,9 @@ class Data:
         """Only so many samples; None for all."""
         if samples is None:
             return self
+        samples = max(self.at_once, samples - samples % self.at_once)
         known = samples if self.samples is None else min(samples, self.samples)
-        return Data(lambda: _first(self, samples), known)
+        return Data(lambda: _first(self, samples), known, self.at_once)
 
 
 def open_data(source: str | PathLike[str], inputs: Sequence[Input], batch_size: int = 32) -> Data:
@@ -93,11 +100,19 @@ def _arrays(files: Sequence[Path], inputs: Sequence[Input], batch_size: int) -> 
     for group in groups:
         with ExitStack() as stack:
             samples += min(r.rows for r in _open(stack, group, inputs).values())
-    return Data(lambda: _read(groups, inputs, batch_size), samples)
+    fixed = _fixed_batch(inputs) or 1
+    if samples < fixed:
+        raise DataError(f"{files[0]}: {samples} samples, the model takes {fixed} at once. Give at least as many.")
+    return Data(lambda: _read(groups, inputs, batch_size), samples - samples % fixed, fixed)
+
+
+def _fixed_batch(inputs: Sequence[Input]) -> int | None:
+    """How many samples the model takes at once, where its file fixes that."""
+    return next((i.shape[0] for i in inputs if i.shape and i.shape[0] is not None), None)
 
 
 def _read(groups: Sequence[Sequence[Path]], inputs: Sequence[Input], batch_size: int) -> Iterator[Mapping[str, Array]]:
-    fixed = next((i.shape[0] for i in inputs if i.shape and i.shape[0] is not None), None)
+    fixed = _fixed_batch(inputs)
     for group in groups:
         with ExitStack() as stack:
             readers = _open(stack, group, inputs)
@@ -109,27 +124,30 @@ def _read(groups: Sequence[Sequence[Path]], inputs: Sequence[Input], batch_size:
 
 
 def _open(stack: ExitStack, files: Sequence[Path], inputs: Sequence[Input]) -> dict[str, _Rows]:
-    opened: dict[str, _Rows] = {}
-    for path in files:
-        try:
+    found: dict[str, Callable[[], _Rows]] = {}
+    names = [i.name for i in inputs]
+    only_input = names[0] if len(names) == len(files) == 1 else None
+    path = files[0]
+    try:
+        for path in files:
             if path.suffix == ".npy":
-                opened[path.stem] = _Rows(stack.enter_context(path.open("rb")), path)
+                found[only_input or path.stem] = partial(_rows, stack, path, path.open, "rb")
             else:
                 archive = stack.enter_context(zipfile.ZipFile(path))
                 for name in archive.namelist():
-                    opened[name.removesuffix(".npy")] = _Rows(stack.enter_context(archive.open(name)), path)
-        except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-            raise DataError(f"{path}: not a readable numpy file ({error}); expected {EXPECTED}.") from error
-    names = [i.name for i in inputs]
-    if len(files) == 1 and files[0].suffix == ".npy" and len(inputs) == 1:
-        return {names[0]: opened[files[0].stem]}
-    missing = [name for name in names if name not in opened]
-    if missing:
-        raise MismatchError(
-            f"{', '.join(map(str, files))}: has the arrays {sorted(opened)}, the model has the inputs {names}. "
-            "Name the arrays as the model's inputs."
-        )
-    return {name: opened[name] for name in names}
+                    found[name.removesuffix(".npy")] = partial(_rows, stack, path, archive.open, name)
+        if not set(names) <= set(found):
+            raise MismatchError(
+                f"{', '.join(map(str, files))}: has the arrays {sorted(found)}, the model has the inputs {names}. "
+                "Name the arrays as the model's inputs."
+            )
+        return {name: found[name]() for name in names}
+    except _UNREADABLE as error:
+        raise DataError(f"{path}: not a readable numpy file ({error}); expected {EXPECTED}.") from error
+
+
+def _rows(stack: ExitStack, path: Path, opener: Callable[[str], Any], name: str) -> _Rows:
+    return _Rows(stack.enter_context(opener(name)), path)
 
 
 class _Rows:
@@ -152,7 +170,10 @@ class _Rows:
     def read(self, rows: int) -> Array:
         shape = (rows, *self.shape[1:])
         size = int(np.prod(shape)) * self.dtype.itemsize
-        data = self.stream.read(size)
+        try:
+            data = self.stream.read(size)
+        except _UNREADABLE as error:
+            raise DataError(f"{self.path}: is damaged ({error}). Save it again.") from error
         if len(data) != size:
             raise DataError(f"{self.path}: ends too early; the file is cut off. Save it again.")
         return np.frombuffer(data, self.dtype).reshape(shape)
@@ -166,6 +187,8 @@ def load_function(path: Path, name: str) -> Callable[..., Any]:
     if spec is None or spec.loader is None:
         raise DataError(f"{path}: not a Python file; expected file.py:function.")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and the like look themselves up there
+    sys.path.insert(0, str(path.absolute().parent))  # as when Python runs the file itself
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # the user's own code may raise anything
@@ -181,7 +204,8 @@ def _function(path: Path, name: str) -> Data:
 
     def make() -> Iterator[Any]:
         try:
-            yield from function()
+            made = function()
+            yield from [made] if isinstance(made, Mapping | np.ndarray) else made
         except Exception as error:  # the user's own code may raise anything
             raise DataError(f"{path}:{name} failed: {type(error).__name__}: {error}") from error
 

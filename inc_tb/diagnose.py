@@ -29,7 +29,7 @@ STORED: Sequence[Role] = ("output", "weight")
 def diagnose(
     reference: Any,
     quantized: Any,
-    batches: str | PathLike[str] | Mapping[str, Array] | Iterable[Any],
+    batches: str | PathLike[str] | Mapping[str, Array] | Array | Iterable[Any],
     *,
     memory_budget: int = 1 << 30,
     progress: Progress | None = None,
@@ -37,14 +37,14 @@ def diagnose(
     """Compare a quantized model with its reference, op by op.
 
     Models are paths or objects. `batches` yields mappings from input name to array (or plain arrays
-    for a model with one input); a path as for `--data` works too. Only one batch is held at a time,
+    for a model with one input); one batch by itself, or a path as for `--data`, works too. Only one batch is held,
     and its intermediate arrays are fetched in several passes where they exceed `memory_budget` bytes.
     `progress` is called with the number of samples done so far.
     """
     adapter = open_models(reference, quantized, memory_budget=memory_budget)
     if isinstance(batches, str | PathLike):
         batches = open_data(batches, adapter.inputs(), adapter.batch_size())
-    elif isinstance(batches, Mapping):
+    elif isinstance(batches, Mapping | np.ndarray):
         batches = [batches]
     return diagnose_adapted(adapter, batches, names=(describe(reference), describe(quantized)), progress=progress)
 
@@ -68,8 +68,19 @@ def diagnose_adapted(
         *names,
         adapter.framework,
         samples,
-        list(adapter.notes),
+        [*adapter.notes, *_notes(ops, collected)],
     )
+
+
+def _notes(ops: Sequence[Op], collected: Mapping[Key, PairStats]) -> list[str]:
+    """What the reader should know before believing the numbers."""
+    notes = []
+    if all(op.weight is None and op.activation is None for op in ops):
+        notes.append("nothing is quantized in the second model; expected the fp32 model first, then the quantized one")
+    worst = max((s.total("nonfinite_x") for s in collected.values()), default=0.0)
+    if worst:
+        notes.append(f"the fp32 model has up to {worst:.0f} NaN or infinite values in one tensor; they are left out")
+    return notes
 
 
 def collect(

@@ -13,6 +13,7 @@ import numpy as np
 
 from inc_tb.records import ChannelRow, GraphNode, HistogramRow, OpTable, Suggestion
 
+VERDICTS = ("bad", "watch", "ok", "")
 ACTIVATIONS_CSV = {"OP name": "name", "MSE": "a_inc_mse", "Activation min": "a_min", "Activation max": "a_max"}
 WEIGHTS_CSV = {
     "OP name": "name", "MSE": "w_inc_mse",
@@ -41,14 +42,25 @@ class Diagnosis:
         return {name: getattr(self, name) for name in ("reference", "quantized", "framework", "samples", "notes")}
 
     def worst(self, top: int | None = None, sort: str = "added_sqnr_db") -> list[int]:
-        """Rows with a value in the column, worst first by the column's own direction."""
+        """Rows by a column, worst first by its own direction, else largest first; rows without a value come last."""
         values, column = self.ops[sort], self.ops.column(sort)
-        if column.type == "text":
-            rows = sorted(range(self.ops.count), key=lambda i: str(values[i]))
+        rows = list(range(self.ops.count))
+        if sort == "verdict":
+            rows.sort(key=lambda i: VERDICTS.index(values[i]))
+        elif column.type == "text":
+            rows.sort(key=lambda i: str(values[i]))
         else:
-            known = [i for i in range(self.ops.count) if not np.isnan(values[i])]
-            rows = sorted(known, key=lambda i: values[i], reverse=column.better != "higher")
+            sign = 1 if column.better == "higher" else -1
+            rows.sort(key=lambda i: (np.isnan(values[i]), sign * values[i]))
         return rows[:top]
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """Ops that could not be compared, with the reason; not those that are part of another op's row."""
+        if "a_mse" not in self.ops:
+            return {}
+        reasons = {str(name): self.ops.why_null("a_mse", row) for row, name in enumerate(self.ops["name"])}
+        return {name: reason for name, reason in reasons.items() if reason and "compared there" not in reason}
 
     def to_json(self) -> dict[str, Any]:
         """What `inc-tb diagnose --json` prints."""
@@ -87,7 +99,6 @@ class Diagnosis:
     def _write_csv(self, path: Path, theirs: Mapping[str, str], leave_out: str, needs: str, sort: str) -> Path:
         ours = [c for c in self.ops if not c.startswith(leave_out) and c not in theirs.values()]
         rows = self.worst(sort=sort)
-        rows += [i for i in range(self.ops.count) if i not in set(rows)]
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow([*theirs, *ours])

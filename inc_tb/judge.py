@@ -100,6 +100,8 @@ def _give_verdicts(scene: Scene, suggestions: Sequence[Suggestion]) -> None:
             m.verdict, m.reason = "bad", blamed[m.op.name]
         elif m.op.note or m.isolated is None:
             m.verdict, m.reason = "", m.op.note
+        elif not m.isolated.total("count"):
+            m.verdict, m.reason = "", "no finite value was seen"
         elif added_db(m) < WATCH_DB and m.op.type in LAYOUT:
             m.verdict = "watch"
             m.reason = "differs although it only rearranges values: perhaps compared with the wrong place"

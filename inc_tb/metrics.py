@@ -1,7 +1,7 @@
 """Every number of the op table: one function each, with its unit, normal range and explanation.
 
 To add one: write a function of a Measurement (or of one pair's statistics) that returns a number,
-or a sentence that says why there is none, and append it to COLUMNS.
+or a sentence that says why there is none, and put it with its column into the tables below.
 """
 
 from __future__ import annotations
@@ -87,6 +87,8 @@ def sqnr_db(stats: PairStats, _: Quantization | None = None) -> Value:
     ratio = nmse(stats)
     if isinstance(ratio, str):
         return ratio
+    if not math.isfinite(ratio):
+        return "the values are too large to be squared"
     return -10 * math.log10(ratio) if ratio > 0 else NO_ERROR
 
 
@@ -112,6 +114,8 @@ def rmse_lsb(stats: PairStats, quantization: Quantization | None) -> Value:
     if not stats.total("count"):
         return _EMPTY
     scale = quantization.scale.astype(np.float64).ravel()
+    if not np.all(scale != 0):
+        return "the scale is 0"
     if scale.size == 1:
         return math.sqrt(stats.total("e2") / stats.total("count")) / abs(float(scale[0]))
     if scale.size != stats.channels:
@@ -155,6 +159,8 @@ def kurtosis(stats: PairStats, _: Quantization | None = None) -> Value:
     if spread == 0:
         return "the tensor is constant"
     n = stats.total("count")
+    if spread < 1e-7 * stats.total("x2") / n:
+        return "the values vary too little around a large mean"
     m1, m2, m3, m4 = (stats.total(name) / n for name in ("x", "x2", "x3", "x4"))
     fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
     return fourth / spread**2
@@ -172,7 +178,7 @@ def channel_ratio(stats: PairStats, _: Quantization | None = None) -> Value:
     ranges = channel_ranges(stats)
     alive = ranges[ranges > 0]
     if not alive.size:
-        return _ALL_ZERO
+        return _ALL_ZERO if stats.total("count") else _EMPTY
     return float(alive.max() / np.median(alive))
 
 
@@ -189,7 +195,7 @@ def worst_channel(stats: PairStats, _: Quantization | None = None) -> Value:
         return "there is only one channel"
     found = channel_sqnr_db(stats)
     if np.isnan(found).all():
-        return _ALL_ZERO
+        return _ALL_ZERO if stats.total("count") else _EMPTY
     return float(np.nanargmin(found)) if np.isfinite(found).any() else NO_ERROR
 
 

@@ -6,6 +6,7 @@ To add one: write a function from names (and patterns that cover them) to text, 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 FP32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}
@@ -13,7 +14,8 @@ FP32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}
 
 def inc(ops: Sequence[str], patterns: Sequence[str]) -> str:
     """Neural Compressor 2.x, whose keys are regular expressions."""
-    entries = ",\n".join(f"    {key!r}: {json.dumps(FP32)}" for key in patterns or ops)
+    keys = patterns or [re.escape(name) for name in ops]
+    entries = ",\n".join(f"    {key!r}: {json.dumps(FP32)}" for key in keys)
     return f"op_name_dict = {{\n{entries},\n}}\nconf = PostTrainingQuantConfig(op_name_dict=op_name_dict)"
 
 

@@ -30,7 +30,6 @@ PLUGIN = "quantization"
 RowKind = Literal["histograms", "channels", "suggestions", "graph", "trial"]
 Kind = Literal["ops"] | RowKind
 ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)
-KINDS: tuple[Kind, ...] = ("ops", *ROW_KINDS)
 ROWS_PER_CHUNK = 32
 
 Value = float | str

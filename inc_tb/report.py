@@ -32,7 +32,7 @@ def show_diagnosis(console: Console, diagnosis: Diagnosis, *, sort: str = "added
     activation_sort = "added_sqnr_db" if sort.startswith("w_") else sort
     _show_table(console, diagnosis, "Activations summary", ACTIVATION_COLUMNS, activation_sort, top)
     _show_table(console, diagnosis, "Weights summary", WEIGHT_COLUMNS, weight_sort, top)
-    _show_missing(console, diagnosis)
+    _show_missing(console, diagnosis, top)
     for note in diagnosis.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     show_suggestions(console, diagnosis.suggestions)
@@ -62,7 +62,7 @@ def show_trials(console: Console, trials: Iterable[Trial]) -> None:
         drop = (trial.baseline or 0.0) - (trial.accuracy or 0.0)
         style = "red" if both and drop > 0.01 else "green"
         table.add_row(
-            trial.name, accuracy, f"[{style}]{drop:+.4f}[/]" if both else "", escape(", ".join(trial.fallback))
+            escape(trial.name), accuracy, f"[{style}]{drop:+.4f}[/]" if both else "", escape(", ".join(trial.fallback))
         )
     console.print(table)
 
@@ -82,13 +82,12 @@ def _show_table(
     room = max(2, (console.width - _NAME_WIDTH) // (_COLUMN_WIDTH + 1))
     chosen = [c for c in columns if c != sort][: room - 1]
     kept = [c for c in columns if c in chosen or c == sort]
-    kept += [] if sort in kept else [sort]
+    kept += [] if sort in (*kept, "name") else [sort]
     measured = "w_mse" if columns is WEIGHT_COLUMNS else "a_mse"
     rows = [i for i in diagnosis.worst(sort=sort) if not math.isnan(diagnosis.ops[measured][i])]
-    label = diagnosis.ops.column(sort).label
-    console.print(
-        f"[bold]{title}[/]: {min(top, len(rows))} of {len(rows)} ops, worst first by {label}", highlight=False
-    )
+    by = diagnosis.ops.column(sort)
+    order = "worst first by" if by.better or sort == "verdict" else "by"
+    console.print(f"[bold]{title}[/]: {min(top, len(rows))} of {len(rows)} ops, {order} {by.label}", highlight=False)
     table = Table(header_style="bold", padding=(0, 1, 0, 0), box=None)
     name_width = max(_NAME_WIDTH, console.width - len(kept) * (_COLUMN_WIDTH + 1) - 1)
     table.add_column("op", no_wrap=True, max_width=name_width)
@@ -127,12 +126,12 @@ def _shortened(ops: Sequence[str], most: int = 6) -> str:
     return ", ".join(ops[:most]) + rest
 
 
-def _show_missing(console: Console, diagnosis: Diagnosis) -> None:
-    """Ops without numbers, other than those that are part of another op's row."""
-    missing = []
-    for row, name in enumerate(diagnosis.ops["name"]):
-        reason = diagnosis.ops.why_null("a_mse", row)
-        if reason and "compared there" not in reason:
-            missing.append(f"{escape(str(name))}: {escape(reason)}")
-    if missing:
-        console.print(f"[yellow]{len(missing)} ops could not be compared[/], first {missing[0]}\n", highlight=False)
+def _show_missing(console: Console, diagnosis: Diagnosis, top: int) -> None:
+    missing = diagnosis.missing
+    if not missing:
+        return
+    console.print(f"[yellow]{len(missing)} ops could not be compared[/]", highlight=False)
+    for name, reason in list(missing.items())[:top]:
+        console.print(f"   {escape(name)}: {escape(reason)}", highlight=False)
+    rest = len(missing) - top
+    console.print(f"   and {rest} more in the log and with --json\n" if rest > 0 else "", highlight=False)

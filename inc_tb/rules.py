@@ -94,6 +94,9 @@ def clipped_range(m: Measurement, scene: Scene) -> Finding | None:
         stats, quantization = edge.output, edge.op.activation
         if stats is None or quantization is None or quantization.limits is None:
             continue
+        if not np.ptp(quantization.limits):
+            because = f"the output of {edge.op.name} is quantized with the scale 0, which leaves nothing of it"
+            return Finding("clipped_range", scene.edge_ops(edge), because, {"scale": 0.0})
         share = number(metrics.clipped(stats, quantization))
         low, high = float(np.min(quantization.limits[0])), float(np.max(quantization.limits[1]))
         steps = max(stats.extreme("neg_x_min") + low, stats.extreme("x_max") - high) * 255 / (high - low)

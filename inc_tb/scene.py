@@ -83,7 +83,7 @@ class Scene:
 
 
 def as_db(value: Value) -> float:
-    """No number because there is no error, or no signal, is no problem."""
+    """No number because there is no error, or nothing to measure, is no problem."""
     return value if not isinstance(value, str) else math.inf
 
 

@@ -243,7 +243,10 @@ def _load_kernel() -> Any:
     library = Path(__file__).with_name("_stats.so")
     if not library.exists():
         return None
-    function = ctypes.CDLL(str(library)).inc_tb_update
+    try:
+        function = ctypes.CDLL(str(library)).inc_tb_update
+    except OSError:  # built for another machine
+        return None
     function.restype = None
     return function
 

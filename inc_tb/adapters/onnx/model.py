@@ -49,7 +49,6 @@ class Model:
             for name in all_inputs(node):
                 self.consumers[name].append(node)
         self.constants = self._find_constants()
-        self.opset = next((o.version for o in self.proto.opset_import if o.domain in ("", "ai.onnx")), 1)
 
     def _load(self, source: Any) -> onnx.ModelProto:
         if not isinstance(source, str | PathLike):
@@ -175,7 +174,6 @@ class Model:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.log_severity_level = 4
         options.intra_op_num_threads = threads
-        options.enable_cpu_mem_arena = True
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if self.folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self.folder))
