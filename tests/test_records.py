@@ -22,7 +22,7 @@ from inc_tb.records import ChannelRow, Column, GraphNode, HistogramRow, OpTable,
 
 GOLDEN = Path(__file__).parent / "golden"
 ODD = 'naïve "quoted" \\ 日本 \x00\n\t 🙂 \u2028 </script>'
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=60)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 numbers = st.floats(allow_nan=False, allow_infinity=False)

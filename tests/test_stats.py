@@ -60,7 +60,7 @@ def test_values_worked_out_by_hand() -> None:
     assert s.reference.total == s.quantized.total == s.error.total == 4
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(arrays=both(elements=anything), axis=st.integers(0, 1), limit=st.floats(0, 100))
 def test_the_kernel_and_numpy_agree(arrays: tuple[np.ndarray, np.ndarray], axis: int, limit: float) -> None:
     assert module._kernel is not None, "these tests need a C compiler at install time"
@@ -73,7 +73,7 @@ def test_the_kernel_and_numpy_agree(arrays: tuple[np.ndarray, np.ndarray], axis:
 
 
 @pytest.mark.parametrize("kernel", [True, False])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(arrays=both(elements=finite), cuts=st.lists(st.integers(0, 18), max_size=4), data=st.data())
 def test_splitting_and_merging_in_any_order_gives_the_same(
     kernel: bool, arrays: tuple[np.ndarray, np.ndarray], cuts: list[int], data: st.DataObject
