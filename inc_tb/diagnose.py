@@ -8,6 +8,7 @@ from os import PathLike, cpu_count
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from inc_tb.capture import Adapter, Array, Batch, Input, Pair, Role, describe, open_models
 from inc_tb.data import open_data
@@ -199,7 +200,11 @@ def channel_row(op: str, role: Role, stats: PairStats) -> ChannelRow:
         -stats.channel_extremes("neg_x_min"), stats.channel_extremes("x_max"),
         -stats.channel_extremes("neg_y_min"), stats.channel_extremes("y_max"), channel_sqnr_db(stats),
     ]  # fmt: skip
-    return ChannelRow(op, role, *([float(v) if np.isfinite(v) else None for v in column] for column in columns))
+    return ChannelRow(op, role, *map(_or_none, columns))
+
+
+def _or_none(values: npt.NDArray[np.float64]) -> list[float | None]:
+    return [v if known else None for v, known in zip(values.tolist(), np.isfinite(values).tolist(), strict=True)]
 
 
 def _limits(op: Op, role: Role) -> tuple[Any, Any] | None:
