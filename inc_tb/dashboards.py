@@ -132,7 +132,7 @@ def reference_text(diagnosis: Diagnosis) -> Summary.Value:
 def trial_scalars(trial: Trial) -> list[Summary.Value]:
     found: dict[str, float | None] = {
         "accuracy": trial.accuracy,
-        "accuracy_drop": None if trial.accuracy is None or trial.baseline is None else trial.baseline - trial.accuracy,
+        "accuracy_drop": trial.drop,
         **trial.objectives,
         "fallback_ops": len(trial.fallback),
         "wall_s": trial.wall_s,

@@ -35,6 +35,8 @@ OUTLIERS = {3: 200.0, 11: 100.0}
 """Channel of the first convolution -> factor."""
 CALIBRATION_SAMPLES = 200
 DIAGNOSIS_SAMPLES = 128
+TOLERANCE = 0.01
+"""What a tuning would accept: one percent less than fp32."""
 Images = npt.NDArray[np.float32]
 
 
@@ -64,7 +66,10 @@ def run_demo(console: Console, logdir: Path) -> list[Trial]:
             found = diagnose(fp32, int8, {"image": images[held_out][:DIAGNOSIS_SAMPLES]})
             found.reference, found.quantized = fp32.name, int8.name
             config = {"quantizer": "onnxruntime", "format": "QDQ", "per_channel": False}
-            trial = Trial(name, accuracy, baseline, list(fallback), config, wall_s=time.monotonic() - start)
+            trial = Trial(
+                name, accuracy, baseline, list(fallback), config, {"size_kb": int8.stat().st_size / 1000},
+                wall_s=time.monotonic() - start, target=baseline * (1 - TOLERANCE),
+            )  # fmt: skip
             with SummaryWriter(logdir / name) as writer:
                 writer.add_diagnosis(found)
                 writer.add_trial(trial)

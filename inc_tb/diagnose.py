@@ -65,7 +65,7 @@ def diagnose_adapted(
         suggestions,
         [histogram_row(by_name[op], role, stats) for (op, role), stats in chosen.items()],
         [channel_row(op, role, stats) for (op, role), stats in chosen.items() if stats.channels > 1],
-        [GraphNode(op.name, op.type, op.inputs) for op in ops],
+        [GraphNode(op.name, op.type, op.inputs, op.tensor) for op in ops],
         *names,
         adapter.framework,
         samples,
@@ -204,7 +204,9 @@ def channel_row(op: str, role: Role, stats: PairStats) -> ChannelRow:
 
 
 def _or_none(values: npt.NDArray[np.float64]) -> list[float | None]:
-    return [v if known else None for v, known in zip(values.tolist(), np.isfinite(values).tolist(), strict=True)]
+    """Seven digits, which is what the arrays had, and half of the space in the log."""
+    known = np.isfinite(values).tolist()
+    return [float(f"{v:.7g}") if k else None for v, k in zip(values.tolist(), known, strict=True)]
 
 
 def _limits(op: Op, role: Role) -> tuple[Any, Any] | None:

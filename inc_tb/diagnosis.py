@@ -76,7 +76,7 @@ class Diagnosis:
         ]
         suggestions = [
             {"rank": s.rank, "ops": s.ops, "rule": s.rule, "because": s.because, "evidence": s.evidence,
-             "pattern": s.pattern, "recipes": s.recipes}
+             "pattern": s.pattern, "recipes": s.recipes, "effects": s.effects}
             for s in self.suggestions
         ]  # fmt: skip
         return {"version": VERSION, **self.meta, "columns": columns, "ops": ops, "suggestions": suggestions}

@@ -21,9 +21,12 @@ from inc_tb.capture import read_graph
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, RecordError, UsageError
 from inc_tb.eventfile import EventFile, event_files, read_events
-from inc_tb.records import OpTable, Suggestion, Trial
+from inc_tb.recipes import RECIPES
+from inc_tb.records import OpTable, ProfileRow, Suggestion, Trial
 
 REFERENCE_RUN = "fp32"
+GRAPH_OPS = 5000
+"""The Graphs dashboard has larger models in the reference's run only: TensorBoard holds the graph of every run."""
 
 
 class SummaryWriter:
@@ -59,8 +62,9 @@ class SummaryWriter:
         self._write(dashboards.scalars_of(diagnosis, self.worst_ops), step)
         self._write(dashboards.histograms_of(diagnosis, "quantized", self.worst_ops), step)
         self._write([dashboards.summary_text(diagnosis)], step)
-        self._write_graph(dashboards.graph_event(diagnosis.graph, dashboards.added_noise(diagnosis)))
-        self._file.write(dashboards.noise_event(diagnosis, step))
+        if len(diagnosis.graph) <= GRAPH_OPS:
+            self._write_graph(dashboards.graph_event(diagnosis.graph, dashboards.added_noise(diagnosis)))
+            self._file.write(dashboards.noise_event(diagnosis, step))
         self._write_reference(diagnosis)
 
     def add_trial(self, trial: Trial, step: int | None = None) -> None:
@@ -68,6 +72,13 @@ class SummaryWriter:
         self._write([dashboards.blobs("quantization/trial", records.encode_rows("trial", [trial]))], step)
         self._write(dashboards.trial_scalars(trial), step)
         self._write(dashboards.trial_hparams(trial), step)
+
+    def add_profile(
+        self, rows: Sequence[ProfileRow], step: int | None = None, *, meta: Mapping[str, Any] | None = None
+    ) -> None:
+        """Times per op; `meta` may say "runs", "threads" and the whole models' "fp32_total_us" and "int8_total_us"."""
+        step = self._next_step("quantization/profile", step)
+        self._write([dashboards.blobs("quantization/profile", records.encode_rows("profile", rows, meta))], step)
 
     def _write(self, values: Sequence[Summary.Value], step: int) -> None:
         """One event, so that a reader sees all of the values or none."""
@@ -85,15 +96,20 @@ class SummaryWriter:
     def _write_reference(self, diagnosis: Diagnosis) -> None:
         """Every op once, however many trials have it among their worst."""
         folder, mark = _reference_run(self.logdir, diagnosis)
-        known = {v.tag for path in event_files(folder) for event in read_events(path) for v in event.summary.value}
+        there = [event for path in event_files(folder) for event in read_events(path)]
+        known = {value.tag for event in there for value in event.summary.value}
         values = [
             dashboards.reference_text(diagnosis),
             *dashboards.histograms_of(diagnosis, "reference", self.worst_ops),
         ]
         missing = [value for value in values if value.tag not in known]
-        if missing:
+        needs_graph = len(diagnosis.graph) > GRAPH_OPS and not any(event.graph_def for event in there)
+        if missing or needs_graph:
             file = EventFile(folder, mark)
             file.write(Event(wall_time=time.time(), step=0, summary=Summary(value=missing)))
+            if needs_graph:
+                graph = dashboards.graph_event(diagnosis.graph).graph_def
+                file.write(Event(wall_time=time.time(), graph_def=graph))
             file.close()
 
     def _next_step(self, tag: str, step: int | None) -> int:
@@ -138,10 +154,14 @@ def diagnosis_records(diagnosis: Diagnosis) -> list[Summary.Value]:
         "histograms": diagnosis.histograms, "channels": diagnosis.channels,
         "suggestions": diagnosis.suggestions, "graph": diagnosis.graph,
     }  # fmt: skip
+    meta: dict[records.RowKind, Any] = {"suggestions": {"recipes": RECIPES.get(diagnosis.framework, ())}}
     table = records.encode_table(diagnosis.ops, diagnosis.meta)
     return [
         dashboards.blobs("quantization/ops", table),
-        *(dashboards.blobs(f"quantization/{kind}", records.encode_rows(kind, found)) for kind, found in rows.items()),
+        *(
+            dashboards.blobs(f"quantization/{kind}", records.encode_rows(kind, found, meta.get(kind)))
+            for kind, found in rows.items()
+        ),
     ]
 
 
@@ -207,6 +227,7 @@ class Run:
     name: str
     diagnoses: dict[int, Diagnosis] = field(default_factory=dict)
     trials: dict[int, Trial] = field(default_factory=dict)
+    profiles: dict[int, list[ProfileRow]] = field(default_factory=dict)
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -217,6 +238,10 @@ class Run:
     @property
     def trial(self) -> Trial | None:
         return self.trials[max(self.trials)] if self.trials else None
+
+    @property
+    def profile(self) -> list[ProfileRow]:
+        return self.profiles[max(self.profiles)] if self.profiles else []
 
     @property
     def ops(self) -> OpTable:
@@ -252,6 +277,8 @@ def load(run: str | PathLike[str]) -> Run:
             found.diagnoses[step] = _decode_diagnosis(tags)
         if "quantization/trial" in tags:
             found.trials.update((step, trial) for trial in records.decode_rows("trial", tags["quantization/trial"]))
+        if "quantization/profile" in tags:
+            found.profiles[step] = records.decode_rows("profile", tags["quantization/profile"])
     if not stored:
         raise RecordError(f"{folder}: its event files hold no quantization records; expected a run written by inc-tb.")
     return found
@@ -262,7 +289,7 @@ def _decode_diagnosis(tags: Mapping[str, Sequence[bytes]]) -> Diagnosis:
     parts: dict[str, Any] = {
         kind: records.decode_rows(kind, tags[f"quantization/{kind}"])
         for kind in records.ROW_KINDS
-        if kind != "trial" and f"quantization/{kind}" in tags
+        if kind not in ("trial", "profile") and f"quantization/{kind}" in tags
     }
     known = {f.name for f in fields(Diagnosis)}
     return Diagnosis(table, **parts, **{name: value for name, value in meta.items() if name in known})

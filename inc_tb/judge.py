@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from inc_tb.metrics import Measurement
 from inc_tb.recipes import recipes
-from inc_tb.records import Suggestion
+from inc_tb.records import Effect, Op, Suggestion
 from inc_tb.rules import RULES, Finding, finite
 from inc_tb.scene import LAYOUT, WATCH_DB, Scene, added_db, harm_db
 
@@ -77,8 +77,29 @@ def _as_suggestion(group: Sequence[Finding], rank: int, scene: Scene, framework:
         matched = _matching(patterns, scene)
         because += f". The same in {len(group)} places ({matched} ops match {' and '.join(patterns)})"
         evidence.update(places=len(group), matches=matched)
-    texts = recipes(framework, ops, patterns)
-    return Suggestion(ops, worst.rule, because, evidence, texts, "|".join(patterns), rank)
+    tensors = {name: scene.by_name[name].op.tensor for name in ops}
+    texts = recipes(framework, ops, tensors, patterns)
+    return Suggestion(ops, worst.rule, because, evidence, texts, "|".join(patterns), rank, effects_of(ops, scene))
+
+
+def effects_of(ops: Sequence[str], scene: Scene) -> list[Effect]:
+    """What keeping the ops in fp32 gives and takes, as far as the statistics tell."""
+    kept = [scene.by_name[name] for name in ops]
+    noise, all_noise = (sum(10 ** (-added_db(m) / 10) for m in group) for group in (kept, scene.all))
+    weights = [m.op for m in kept if m.op.weight is not None]
+    found = []
+    if math.isfinite(all_noise) and all_noise > 0:
+        how = "the share of these ops in the noise that all ops add, each relative to its own signal"
+        found.append(Effect("recovers", "less added noise", noise / all_noise, "share", False, how))
+    size = sum(op.params * (4 - weight_bits(op) / 8) for op in weights)
+    found.append(Effect("costs", "larger weights", size, "bytes", True, "counted: 4 bytes a weight instead of int8's"))
+    found.append(Effect("costs", "ops that stay in fp32", len(ops), "count", True, "counted"))
+    return found
+
+
+def weight_bits(op: Op) -> int:
+    digits = re.search(r"\d+", op.weight.dtype) if op.weight is not None else None
+    return int(digits[0]) if digits else 32
 
 
 def patterns_of(names: Sequence[str]) -> list[str]:

@@ -1,43 +1,104 @@
-"""A set of ops that should stay in fp32, as the configuration of the tools that can do it.
+"""A set of ops that should stay out of int8, as the configuration of the tools that can do it.
 
-To add one: write a function from names (and patterns that cover them) to text, and append it to RECIPES.
+To add one: append it to the list of its framework in RECIPES. The page makes joint configurations from the same
+templates, which are stored with the suggestions (src/recipes.ts); tests/data/recipe_cases.json holds both to the
+same texts, and `python -m tests.test_recipes` writes it anew. Names that are not the ops' stand for what the user's
+own call has there.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-FP32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}
+from inc_tb.records import Recipe
 
+_FP32 = '{"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}'
+_STATIC = "quantize_static(\n    model_input, model_output, calibration_data_reader,\n"
 
-def inc(ops: Sequence[str], patterns: Sequence[str]) -> str:
-    """Neural Compressor 2.x, whose keys are regular expressions."""
-    keys = patterns or [re.escape(name) for name in ops]
-    entries = ",\n".join(f"    {key!r}: {json.dumps(FP32)}" for key in keys)
-    return f"op_name_dict = {{\n{entries},\n}}\nconf = PostTrainingQuantConfig(op_name_dict=op_name_dict)"
+ONNXRUNTIME = Recipe(
+    "onnxruntime", "ONNX Runtime: nodes_to_exclude",
+    "from onnxruntime.quantization import quantize_static\n\nnodes_to_exclude = [\n", "    {name}", ",\n",
+    f",\n]\n{_STATIC}    nodes_to_exclude=nodes_to_exclude,\n)",
+    "Keeps the ops in fp32.",
+)  # fmt: skip
+ONNXRUNTIME_INT16 = Recipe(
+    "onnxruntime-int16", "ONNX Runtime: tensor overrides (16 bit)",
+    "from onnxruntime.quantization import QuantFormat, QuantType, quantize_static\n\noverrides = {\n",
+    '    {tensor}: [{"quant_type": QuantType.QUInt16}]', ",\n",
+    f",\n}}\n{_STATIC}"
+    '    quant_format=QuantFormat.QDQ,\n    extra_options={"TensorQuantOverrides": overrides},\n)',
+    "Keeps the ops quantized and gives what they write 16 bits. Cures causes in the activations, not those in the "
+    "weights, which stay int8. On a CPU, ops that touch a 16-bit tensor compute in float.",
+)  # fmt: skip
+INC = Recipe(
+    "inc", "Neural Compressor 2.x: op_name_dict",
+    "from neural_compressor.config import PostTrainingQuantConfig\n\nop_name_dict = {\n",
+    f"    {{pattern}}: {_FP32}", ",\n",
+    ",\n}\nconf = PostTrainingQuantConfig(op_name_dict=op_name_dict)",
+    "Keeps the ops in fp32. The keys are regular expressions, which have to match the whole name.",
+)  # fmt: skip
+NNCF = Recipe(
+    "nncf", "NNCF: ignored scope",
+    "import nncf\n\nignored_scope = nncf.IgnoredScope(\n    names=[\n", "        {name}", ",\n",
+    ",\n    ]\n)\nnncf.quantize(model, calibration_dataset, ignored_scope=ignored_scope)",
+    "Keeps the ops in fp32.",
+)  # fmt: skip
+TORCH = Recipe(
+    "torch", "PyTorch: qconfig mapping",
+    "from torch.ao.quantization import get_default_qconfig_mapping\n\n"
+    "qconfig_mapping = (\n    get_default_qconfig_mapping()\n",
+    "    .set_module_name({module}, None)", "\n", "\n)",
+    "Keeps the modules in fp32, each with everything inside. Their names are read off the op names, as torch's ONNX "
+    "export writes them: an op that is no module itself, such as an addition, gives the module around it.",
+)  # fmt: skip
+TFLITE = Recipe(
+    "tflite", "TFLite: denylist",
+    "import tensorflow as tf\n\ndebug_options = tf.lite.experimental.QuantizationDebugOptions(\n"
+    "    denylisted_nodes=[\n",
+    "        {name}", ",\n",
+    ",\n    ]\n)",
+    "Keeps the ops in float. For tf.lite.experimental.QuantizationDebugger, whose get_nondebug_quantized_model() gives "
+    "the model. Works where the TFLite model has the same names as this one.",
+)  # fmt: skip
+PLAIN = Recipe("json", "JSON: list of names", '{"fp32": [\n', "    {name}", ",\n", "\n]}", "For tools of your own.")
 
-
-def onnxruntime(ops: Sequence[str], _: Sequence[str]) -> str:
-    return f"quantize_static(..., nodes_to_exclude={json.dumps(list(ops), indent=4)})"
-
-
-def nncf(ops: Sequence[str], patterns: Sequence[str]) -> str:
-    names = f"patterns={list(patterns)!r}" if patterns else f"names={list(ops)!r}"
-    return f"nncf.quantize(..., ignored_scope=nncf.IgnoredScope({names}))"
-
-
-def plain_json(ops: Sequence[str], _: Sequence[str]) -> str:
-    return json.dumps({"fp32": list(ops)})
-
-
-Recipe = Callable[[Sequence[str], Sequence[str]], str]
-RECIPES: Mapping[str, Mapping[str, Recipe]] = {
-    "onnx": {"onnxruntime": onnxruntime, "inc": inc, "nncf": nncf, "json": plain_json},
+RECIPES: Mapping[str, Sequence[Recipe]] = {
+    "onnx": (ONNXRUNTIME, ONNXRUNTIME_INT16, INC, NNCF, TORCH, TFLITE, PLAIN),
 }
 
 
-def recipes(framework: str, ops: Sequence[str], patterns: Sequence[str] = ()) -> dict[str, str]:
-    """Tool -> text that can be pasted there, for the tools that quantize models of this framework."""
-    return {tool: make(ops, patterns) for tool, make in RECIPES[framework].items()}
+def recipes(
+    framework: str, ops: Sequence[str], tensors: Mapping[str, str], patterns: Sequence[str] = ()
+) -> dict[str, str]:
+    """Tool -> text that can be pasted there. `patterns` cover the ops, `tensors` are what each op writes."""
+    return {r.tool: write(r, ops, tensors, patterns) for r in RECIPES[framework]}
+
+
+def write(recipe: Recipe, ops: Sequence[str], tensors: Mapping[str, str], patterns: Sequence[str] = ()) -> str:
+    by_pattern = bool(patterns) and "{pattern}" in recipe.item
+    words = [{"pattern": p} for p in patterns] if by_pattern else [_words(name, tensors) for name in ops]
+    items = dict.fromkeys(_filled(recipe.item, w) for w in words)
+    return recipe.before + recipe.between.join(items) + recipe.after
+
+
+def _words(name: str, tensors: Mapping[str, str]) -> dict[str, str]:
+    path = name.strip("/").split("/")
+    pattern = re.sub(r"([\\.^$*+?{}()\[\]|])", r"\\\1", name)
+    return {
+        "name": name,
+        "pattern": pattern,
+        "tensor": tensors.get(name) or name,
+        "module": ".".join(path[:-1] or path),
+    }
+
+
+def _filled(item: str, words: Mapping[str, str]) -> str:
+    """In one go: a name may itself hold the text of a placeholder."""
+    return re.sub("|".join(rf"\{{{word}\}}" for word in words), lambda m: _quoted(words[m[0][1:-1]]), item)
+
+
+def _quoted(text: str) -> str:
+    """A string as JSON and Python both read it."""
+    return json.dumps(text, ensure_ascii=False)

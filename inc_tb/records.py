@@ -25,12 +25,14 @@ import numpy.typing as npt
 
 from inc_tb.errors import RecordError
 
-VERSION = 1
+VERSION = 2
 PLUGIN = "quantization"
-RowKind = Literal["histograms", "channels", "suggestions", "graph", "trial"]
+RowKind = Literal["histograms", "channels", "suggestions", "graph", "trial", "profile"]
 Kind = Literal["ops"] | RowKind
 ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)
 ROWS_PER_CHUNK = 32
+CHUNKED: frozenset[RowKind] = frozenset({"histograms", "channels"})
+"""Read for one op at a time; the others are read whole, so they are one chunk."""
 
 Value = float | str
 """A number, or the reason why there is none."""
@@ -99,30 +101,39 @@ class Column(msgspec.Struct, omit_defaults=True):
     normal: tuple[float | None, float | None] | None = None
     help: str = ""
     nulls: dict[str, list[tuple[int, int]]] = {}
-    """Reason -> ranges of rows [from, to) that have no value."""
+    """Version 1 kept the reasons of empty cells here: reason -> ranges of rows [from, to)."""
+    stored: Literal["f8", "f4"] = "f8"
+    """Numbers as float64, or as float32 where that loses no more than the eighth digit."""
 
 
 class OpTable(Mapping[str, npt.NDArray[Any]]):
     """Column name -> array with one value an op; numbers without a value are NaN, with a reason."""
 
-    def __init__(self, columns: Sequence[Column], arrays: Sequence[npt.NDArray[Any]]) -> None:
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        arrays: Sequence[npt.NDArray[Any]],
+        reasons: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        """`reasons` has a text for each row of the columns that lack values; "" where the row's own reason holds."""
         self.columns = list(columns)
         self._arrays = {column.name: array for column, array in zip(columns, arrays, strict=True)}
+        self._reasons = dict(reasons or {})
 
     @classmethod
     def from_rows(cls, columns: Sequence[Column], rows: Sequence[Mapping[str, Value]]) -> OpTable:
         arrays: list[npt.NDArray[Any]] = []
-        filled = []
+        reasons: dict[str, Sequence[str]] = {}
         for column in columns:
             values = [row[column.name] for row in rows]
             if column.type == "text":
                 arrays.append(np.array(values, dtype=object))
-                filled.append(column)
                 continue
-            reasons = [_why_no_number(v) for v in values]
-            arrays.append(np.array([np.nan if r else v for v, r in zip(values, reasons, strict=True)], np.float64))
-            filled.append(msgspec.structs.replace(column, nulls=_ranges(reasons)))
-        return cls(filled, arrays)
+            why = [_why_no_number(v) for v in values]
+            arrays.append(np.array([np.nan if w else v for v, w in zip(values, why, strict=True)], np.float64))
+            if any(why):
+                reasons[column.name] = why
+        return cls(columns, arrays, reasons)
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         return self._arrays[name]
@@ -141,10 +152,17 @@ class OpTable(Mapping[str, npt.NDArray[Any]]):
         return next(column for column in self.columns if column.name == name)
 
     def why_null(self, name: str, row: int) -> str:
-        for reason, ranges in self.column(name).nulls.items():
-            if any(start <= row < stop for start, stop in ranges):
-                return reason
-        return ""
+        if self.column(name).type == "text" or not np.isnan(self[name][row]):
+            return ""
+        own = self._reasons[name][row] if name in self._reasons else ""
+        return own or (str(self["reason"][row]) if "reason" in self else "") or "no reason was given"
+
+    def own_reasons(self, name: str) -> Sequence[str]:
+        """For each row why the column has no number there, unless the row's `reason` says the same; or nothing."""
+        why = self._reasons.get(name, ())
+        if "reason" not in self:
+            return why
+        return ["" if w == r else w for w, r in zip(why, self["reason"].tolist(), strict=bool(why))]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """One dict an op; a number without a value is None."""
@@ -179,6 +197,18 @@ class ChannelRow(msgspec.Struct, omit_defaults=True):
     sqnr_db: list[float | None]
 
 
+class Effect(msgspec.Struct):
+    """What following a suggestion recovers or costs."""
+
+    kind: Literal["recovers", "costs"]
+    label: str
+    value: float
+    unit: str
+    measured: bool
+    """Whether the change was tried or counted; otherwise `value` is an estimate."""
+    how: str
+
+
 class Suggestion(msgspec.Struct):
     """Something to change. `ops` belong together: changing only some of them may make it worse."""
 
@@ -190,6 +220,7 @@ class Suggestion(msgspec.Struct):
     """Tool -> configuration that can be pasted there."""
     pattern: str = ""
     rank: int = 0
+    effects: list[Effect] = []
 
     @property
     def recipe(self) -> str:
@@ -197,10 +228,28 @@ class Suggestion(msgspec.Struct):
         return next(iter(self.recipes.values()), "")
 
 
-class GraphNode(msgspec.Struct):
+class Recipe(msgspec.Struct):
+    """How a tool wants to be told which ops stay out of int8: text around one item an op.
+
+    In `item`, {name} stands for the op's name, {pattern} for a regular expression that matches only it, {tensor} for
+    the tensor it writes and {module} for its module, each as a quoted string.
+    """
+
+    tool: str
+    label: str
+    before: str
+    item: str
+    between: str
+    after: str
+    note: str = ""
+
+
+class GraphNode(msgspec.Struct, omit_defaults=True):
     name: str
     type: str
     inputs: list[str]
+    tensor: str = ""
+    """The tensor that it writes, where the framework gives tensors names of their own."""
 
 
 class Trial(msgspec.Struct, omit_defaults=True):
@@ -214,9 +263,46 @@ class Trial(msgspec.Struct, omit_defaults=True):
     objectives: dict[str, float] = {}
     wall_s: float | None = None
     notes: list[str] = []
+    target: float | None = None
+    """The accuracy that the user asked for."""
+    lower_is_better: bool = False
+    """Whether `accuracy` is a loss."""
+
+    @property
+    def drop(self) -> float | None:
+        """How much worse than the baseline; negative when better."""
+        if self.accuracy is None or self.baseline is None:
+            return None
+        return self.accuracy - self.baseline if self.lower_is_better else self.baseline - self.accuracy
 
 
-Row = TypeVar("Row", HistogramRow, ChannelRow, Suggestion, GraphNode, Trial)
+class Span(msgspec.Struct, array_like=True):
+    """One execution of an op in one of the two models."""
+
+    model: Literal["fp32", "int8"]
+    thread: int
+    start_us: float
+    duration_us: float
+
+
+class ProfileRow(msgspec.Struct, omit_defaults=True):
+    """Time of one op, the median over runs; the op "" is what no op accounts for."""
+
+    op: str
+    type: str = ""
+    fp32_us: float | None = None
+    int8_us: float | None = None
+    convert_us: float = 0.0
+    """Quantizing, dequantizing and reordering around the op, not part of `int8_us`."""
+    fp32_p95_us: float | None = None
+    int8_p95_us: float | None = None
+    differs: bool | None = None
+    """Whether the two times can be told apart from noise."""
+    spans: list[Span] = []
+    """One run of each model, for the timeline."""
+
+
+Row = TypeVar("Row", HistogramRow, ChannelRow, Suggestion, GraphNode, Trial, ProfileRow)
 Decoded = TypeVar("Decoded")
 _DECODERS: Mapping[RowKind, msgspec.json.Decoder[list[Any]]] = {
     "histograms": msgspec.json.Decoder(list[HistogramRow]),
@@ -224,10 +310,11 @@ _DECODERS: Mapping[RowKind, msgspec.json.Decoder[list[Any]]] = {
     "suggestions": msgspec.json.Decoder(list[Suggestion]),
     "graph": msgspec.json.Decoder(list[GraphNode]),
     "trial": msgspec.json.Decoder(list[Trial]),
+    "profile": msgspec.json.Decoder(list[ProfileRow]),
 }
 
 
-class _Header(msgspec.Struct, omit_defaults=True):
+class Header(msgspec.Struct, omit_defaults=True):
     version: int
     kind: str
     rows: int
@@ -239,44 +326,66 @@ class _Header(msgspec.Struct, omit_defaults=True):
 
 
 def encode_table(table: OpTable, meta: Mapping[str, Any]) -> list[bytes]:
-    elements = [_zip(_encode_column(column, table[column.name])) for column in table.columns]
-    return [_header("ops", table.count, elements, columns=table.columns, meta=dict(meta)), *elements]
+    columns = [msgspec.structs.replace(c, stored=_number_type(c, table[c.name])) for c in table.columns]
+    elements = [_zip(_encode_column(c, table[c.name], table.own_reasons(c.name))) for c in columns]
+    return [_header("ops", table.count, elements, columns=columns, meta=dict(meta)), *elements]
 
 
 def decode_table(blobs: Sequence[bytes]) -> tuple[OpTable, dict[str, Any]]:
     header, elements = _open("ops", blobs)
 
-    def columns() -> list[npt.NDArray[Any]]:
-        return [
-            _decode_column(column, gzip.decompress(element), header.rows)
-            for column, element in zip(header.columns, elements, strict=True)
-        ]
+    def table() -> OpTable:
+        arrays, reasons = [], {}
+        for column, element in zip(header.columns, elements, strict=True):
+            array, why = _decode_column(column, gzip.decompress(element), header.rows)
+            arrays.append(array)
+            if why:
+                reasons[column.name] = why
+        columns = [msgspec.structs.replace(column, nulls={}, stored="f8") for column in header.columns]
+        return OpTable(columns, arrays, reasons)
 
-    return OpTable(header.columns, _read("ops", columns)), header.meta
+    return _read("ops", table), header.meta
 
 
-def encode_rows(kind: RowKind, rows: Sequence[Row]) -> list[bytes]:
+def encode_rows(kind: RowKind, rows: Sequence[Row], meta: Mapping[str, Any] | None = None) -> list[bytes]:
     """Rows in chunks; all rows of one op are in the same chunk, also where they come from different passes."""
     groups: dict[str, list[Row]] = {}
     for position, row in enumerate(rows):
         groups.setdefault(getattr(row, "op", f"row {position}"), []).append(_storable(row))
     chunks: list[list[Row]] = [[]]
     index: dict[str, int] = {}
-    for group in groups.values():
-        if len(chunks[-1]) >= ROWS_PER_CHUNK:
+    for op, group in groups.items():
+        if kind in CHUNKED and len(chunks[-1]) >= ROWS_PER_CHUNK:
             chunks.append([])
         chunks[-1] += group
-        op = getattr(group[0], "op", None)
-        if isinstance(op, str):
+        if kind in CHUNKED:
             index[op] = len(chunks)
     elements: list[bytes] = [_zip(_json(chunk)) for chunk in chunks]
-    return [_header(kind, len(rows), elements, index=index), *elements]
+    return [_header(kind, len(rows), elements, index=index, meta=dict(meta or {})), *elements]
 
 
 def decode_rows(kind: RowKind, blobs: Sequence[bytes]) -> list[Any]:
     _, elements = _open(kind, blobs)
     decode = _DECODERS[kind].decode
     return _read(kind, lambda: [row for element in elements for row in decode(gzip.decompress(element))])
+
+
+def read_header(kind: Kind, blob: bytes) -> Header:
+    """Element 0 of a record, if it is whole and of a version that can be read."""
+    sealed = bytes(blob)
+    version = _read(kind, lambda: msgspec.json.decode(sealed, type=dict[str, Any]).get("version"))
+    if isinstance(version, int) and version > VERSION:
+        raise RecordError(f"the {kind} record has version {version}, this inc-tb reads up to {VERSION}. Update inc-tb.")
+    header = _read(kind, lambda: msgspec.json.decode(sealed, type=Header))
+    if _seal(b"{" + sealed.partition(b",")[2]) != sealed or header.kind != kind:
+        raise _damaged(kind)
+    return header
+
+
+def check_element(header: Header, position: int, element: bytes) -> None:
+    """Raise RecordError unless this is the element that the header speaks of; positions count from 1."""
+    if position > len(header.checksums) or checksum(bytes(element)) != header.checksums[position - 1]:
+        raise _damaged(header.kind)
 
 
 def checksum(data: bytes) -> str:
@@ -293,11 +402,18 @@ def _storable(row: Row) -> Row:
     if isinstance(row, HistogramRow) and row.limits is not None and not all(map(math.isfinite, row.limits)):
         return msgspec.structs.replace(row, limits=None)
     if isinstance(row, Trial):
-        numbers = {"accuracy": row.accuracy, "baseline": row.baseline, "wall_s": row.wall_s, **row.objectives}
+        numbers = {"accuracy": row.accuracy, "baseline": row.baseline, "target": row.target, "wall_s": row.wall_s}
+        numbers.update(row.objectives)
         odd: dict[str, float] = {name: v for name, v in numbers.items() if v is not None and not math.isfinite(v)}
         notes = [*row.notes, *(f"{name} was {value}, not a finite number" for name, value in odd.items())]
         objectives = {name: value for name, value in row.objectives.items() if name not in odd}
         return msgspec.structs.replace(row, objectives=objectives, notes=notes)
+    if isinstance(row, ProfileRow):
+        spans = [span for span in row.spans if math.isfinite(span.start_us + span.duration_us)]
+        convert_us = row.convert_us if math.isfinite(row.convert_us) else 0.0
+        return msgspec.structs.replace(row, spans=spans, convert_us=convert_us)
+    if isinstance(row, Suggestion):
+        return msgspec.structs.replace(row, effects=[e for e in row.effects if math.isfinite(e.value)])
     return row
 
 
@@ -330,7 +446,7 @@ def _zip(data: bytes) -> bytes:
 
 
 def _header(kind: Kind, rows: int, elements: Sequence[bytes], **more: Any) -> bytes:
-    return _seal(_json(_Header(VERSION, kind, rows, [checksum(e) for e in elements], **more)))
+    return _seal(_json(Header(VERSION, kind, rows, [checksum(e) for e in elements], **more)))
 
 
 def _seal(header: bytes) -> bytes:
@@ -338,18 +454,19 @@ def _seal(header: bytes) -> bytes:
     return b'{"checksum":"' + checksum(header).encode() + b'",' + header[1:]
 
 
-def _open(kind: Kind, blobs: Sequence[bytes]) -> tuple[_Header, Sequence[bytes]]:
+def _open(kind: Kind, blobs: Sequence[bytes]) -> tuple[Header, Sequence[bytes]]:
     if not blobs:
         raise RecordError(f"the {kind} record is empty; it was expected to begin with a header. Log the run again.")
-    sealed = bytes(blobs[0])
-    version = _read(kind, lambda: msgspec.json.decode(sealed, type=dict[str, Any]).get("version"))
-    if isinstance(version, int) and version > VERSION:
-        raise RecordError(f"the {kind} record has version {version}, this inc-tb reads up to {VERSION}. Update inc-tb.")
-    header = _read(kind, lambda: msgspec.json.decode(sealed, type=_Header))
-    intact = _seal(b"{" + sealed.partition(b",")[2]) == sealed
-    if not intact or header.kind != kind or [checksum(bytes(e)) for e in blobs[1:]] != header.checksums:
-        raise RecordError(f"the {kind} record is damaged: its checksums do not fit its contents. Log the run again.")
-    return header, blobs[1:]
+    header, elements = read_header(kind, blobs[0]), blobs[1:]
+    if len(elements) != len(header.checksums):
+        raise _damaged(kind)
+    for position, element in enumerate(elements, start=1):
+        check_element(header, position, element)
+    return header, elements
+
+
+def _damaged(kind: str) -> RecordError:
+    return RecordError(f"the {kind} record is damaged: its checksums do not fit its contents. Log the run again.")
 
 
 def _read(kind: Kind, decode: Callable[[], Decoded]) -> Decoded:
@@ -359,40 +476,59 @@ def _read(kind: Kind, decode: Callable[[], Decoded]) -> Decoded:
         raise RecordError(f"the {kind} record cannot be read ({error}). Log the run again.") from error
 
 
-def _encode_column(column: Column, array: npt.NDArray[Any]) -> bytes:
-    """Numbers as little-endian float64; texts as a JSON list of the distinct ones, padded to 4, and uint32 codes."""
-    if column.type == "number":
-        return array.astype("<f8").tobytes()
-    values = [storable_text(text) for text in array.tolist()]
+def _number_type(column: Column, array: npt.NDArray[Any]) -> Literal["f8", "f4"]:
+    """float32 halves the log and what TensorBoard holds in memory; whole numbers and extreme ones stay exact."""
+    if column.type == "text":
+        return "f8"
+    known = array[~np.isnan(array)]
+    size = np.abs(known)
+    measured = (size < np.finfo(np.float32).max) & (size > np.finfo(np.float32).tiny) & (known % 1 != 0)
+    with np.errstate(over="ignore"):
+        exact = known.astype(np.float32) == known
+    return "f4" if np.all(measured | exact) else "f8"
+
+
+def _encode_column(column: Column, array: npt.NDArray[Any], reasons: Sequence[str]) -> bytes:
+    """Texts, or little-endian floats and, if any are missing, a text for each row that says why."""
+    if column.type == "text":
+        return _encode_texts(array.tolist())
+    return array.astype(f"<{column.stored}").tobytes() + (_encode_texts(reasons) if any(reasons) else b"")
+
+
+def _encode_texts(texts: Sequence[str]) -> bytes:
+    """A JSON list of the distinct ones, padded to 4 bytes, after its length; and a uint32 code for each."""
+    values = [storable_text(text) for text in texts]
     code = {text: i for i, text in enumerate(sorted(set(values)))}
-    texts = msgspec.json.encode(list(code))
-    texts += b" " * (-len(texts) % 4)
+    distinct = msgspec.json.encode(list(code))
+    distinct += b" " * (-len(distinct) % 4)
     codes = np.array([code[text] for text in values], "<u4").tobytes()
-    return len(texts).to_bytes(4, "little") + texts + codes
+    return len(distinct).to_bytes(4, "little") + distinct + codes
 
 
-def _decode_column(column: Column, data: bytes, rows: int) -> npt.NDArray[Any]:
-    if column.type == "number":
-        return np.frombuffer(data, "<f8", rows).astype(np.float64)
+def _decode_column(column: Column, data: bytes, rows: int) -> tuple[npt.NDArray[Any], Sequence[str]]:
+    if column.type == "text":
+        return _decode_texts(data, rows), ()
+    kind = np.dtype(f"<{column.stored}")
+    array = np.frombuffer(data, kind, rows).astype(np.float64)
+    rest = data[rows * kind.itemsize :]
+    return array, _decode_texts(rest, rows).tolist() if rest else _from_ranges(column.nulls, rows)
+
+
+def _decode_texts(data: bytes, rows: int) -> npt.NDArray[Any]:
     length = int.from_bytes(data[:4], "little")
     texts = np.array([*msgspec.json.decode(data[4 : 4 + length], type=list[str]), ""], dtype=object)[:-1]
     return cast("npt.NDArray[Any]", texts[np.frombuffer(data, "<u4", rows, 4 + length)])
+
+
+def _from_ranges(nulls: Mapping[str, Sequence[tuple[int, int]]], rows: int) -> list[str]:
+    found = [""] * rows if nulls else []
+    for reason, ranges in nulls.items():
+        for start, stop in ranges:
+            found[start:stop] = [reason] * (stop - start)
+    return found
 
 
 def _why_no_number(value: Value) -> str:
     if isinstance(value, str):
         return value or "no reason was given"
     return "" if np.isfinite(value) else "not a finite number"
-
-
-def _ranges(reasons: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
-    found: dict[str, list[tuple[int, int]]] = {}
-    for row, reason in enumerate(reasons):
-        if not reason:
-            continue
-        ranges = found.setdefault(reason, [])
-        if ranges and ranges[-1][1] == row:
-            ranges[-1] = (ranges[-1][0], row + 1)
-        else:
-            ranges.append((row, row + 1))
-    return found

@@ -58,12 +58,9 @@ def show_trials(console: Console, trials: Iterable[Trial]) -> None:
         table.add_column(name, justify="left" if name in ("trial", "kept in fp32") else "right")
     for trial in trials:
         accuracy = "" if trial.accuracy is None else f"{trial.accuracy:.4f}"
-        both = trial.accuracy is not None and trial.baseline is not None
-        drop = (trial.baseline or 0.0) - (trial.accuracy or 0.0)
-        style = "red" if both and drop > 0.01 else "green"
-        table.add_row(
-            escape(trial.name), accuracy, f"[{style}]{drop:+.4f}[/]" if both else "", escape(", ".join(trial.fallback))
-        )
+        style = "red" if trial.drop is not None and trial.drop > 0.01 else "green"
+        drop = "" if trial.drop is None else f"[{style}]{trial.drop:+.4f}[/]"
+        table.add_row(escape(trial.name), accuracy, drop, escape(", ".join(trial.fallback)))
     console.print(table)
 
 

@@ -149,7 +149,7 @@ def outlier_channels(m: Measurement, scene: Scene) -> Finding | None:
     if added_db(reader) < WATCH_DB:
         because += f" and {_leaves(reader)}"
     evidence = {
-        "channel_ratio": outlier_ratio(edge), "channels": outliers[:32], "lost_channels": share,
+        "edge": edge.op.name, "channel_ratio": outlier_ratio(edge), "channels": outliers[:32], "lost_channels": share,
         "median_channel_sqnr_db": finite(median_channel_db(edge)),
     }  # fmt: skip
     return Finding("outlier_channels", scene.edge_ops(edge), because, evidence)

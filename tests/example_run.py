@@ -57,7 +57,9 @@ def make_diagnosis(folder: Path) -> inc_tb.Diagnosis:
 
 def make_trial(name: str = "trial-001", accuracy: float = 0.91) -> inc_tb.Trial:
     config = {"calibration": "minmax", "per_channel": True, "samples": 64}
-    return inc_tb.Trial(name, accuracy, 0.97, ["/conv1/Conv"], config, {"latency_ms": 1.25}, 3.5, ["made for tests"])
+    return inc_tb.Trial(
+        name, accuracy, 0.97, ["/conv1/Conv"], config, {"latency_ms": 1.25}, 3.5, ["made for tests"], target=0.96
+    )
 
 
 class _Batches(CalibrationDataReader):

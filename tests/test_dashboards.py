@@ -140,7 +140,7 @@ def test_records_are_blob_sequences_with_their_version() -> None:
     value = dashboards.blobs("quantization/ops", [b"head", b"\xff\0"])
     assert value.metadata.data_class == DATA_CLASS_BLOB_SEQUENCE
     assert value.metadata.plugin_data.plugin_name == "quantization"
-    assert value.metadata.plugin_data.content == b'{"version":1}'
+    assert value.metadata.plugin_data.content == b'{"version":2}'
     assert value.tensor.dtype == DT_STRING
     assert [dim.size for dim in value.tensor.tensor_shape.dim] == [2]
     assert list(value.tensor.string_val) == [b"head", b"\xff\0"]

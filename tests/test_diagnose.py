@@ -35,6 +35,23 @@ def test_the_first_suggestion_covers_the_known_culprit(
     assert found.ops["name"][by_mse[-1]] == "/conv1/Conv"
 
 
+def test_a_suggestion_says_what_it_gives_and_what_it_costs(quantized: Callable[..., Path]) -> None:
+    found = inc_tb.diagnose(DATA / "hard.onnx", quantized("hard"), {"input": digits(100)})
+    first = found.suggestions[0]
+    recovers, size, count = first.effects
+    noise = {
+        name: 10 ** (-db / 10)
+        for name, db in zip(found.ops["name"], found.ops["added_sqnr_db"], strict=True)
+        if db == db
+    }
+    share = sum(noise.get(name, 0) for name in first.ops) / sum(noise.values())
+    assert (recovers.kind, recovers.measured, recovers.value) == ("recovers", False, pytest.approx(share))
+    assert share > 0.9
+    params = sum(p for name, p in zip(found.ops["name"], found.ops["params"], strict=True) if name in first.ops)
+    assert (size.kind, size.measured, size.value) == ("costs", True, 3 * params)  # 4 bytes instead of 1
+    assert (count.value, count.unit) == (len(first.ops), "count")
+
+
 @pytest.mark.parametrize(("form", "per_channel", "kind"), WAYS)
 def test_a_healthy_model_gets_no_suggestion(
     quantized: Callable[..., Path], form: QuantFormat, per_channel: bool, kind: QuantType

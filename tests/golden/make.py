@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import inc_tb
-from inc_tb.records import VERSION
+from inc_tb.records import VERSION, ProfileRow, Span
 from tests.example_run import make_diagnosis, make_trial
 
 GOLDEN = Path(__file__).parent
@@ -26,6 +26,8 @@ def main() -> None:
         with inc_tb.SummaryWriter(run) as writer:
             writer.add_diagnosis(make_diagnosis(Path(folder)), step=3)
             writer.add_trial(make_trial(), step=3)
+            rows = [ProfileRow("/conv1/Conv", "Conv", 12.0, 4.0, 1.0, spans=[Span("fp32", 0, 0.0, 12.0)])]
+            writer.add_profile(rows, step=3)
         (written,) = run.iterdir()
         target.parent.mkdir(exist_ok=True)
         shutil.copyfile(written, target)

@@ -1,0 +1,148 @@
+"""Diagnoses of any size that were not measured: for what only shows with many ops and many runs.
+
+The numbers are random but of the shape and size that real ones have, so that they compress as badly.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import inc_tb
+from inc_tb.judge import patterns_of
+from inc_tb.metrics import COLUMNS
+from inc_tb.recipes import recipes
+from inc_tb.records import ChannelRow, Effect, GraphNode, HistogramRow, OpTable, ProfileRow, Span, Suggestion, Trial
+
+BLOCK = ("attention/qkv/MatMul", "attention/Softmax", "attention/out/MatMul", "Add", "norm/LayerNormalization",
+         "mlp/up/MatMul", "mlp/Gelu", "mlp/down/MatMul", "Add_1", "norm_1/LayerNormalization")  # fmt: skip
+BITS = 2.0 ** np.arange(8)
+MISSING = "needs a probe of the outputs, which has not run"
+
+
+def make_graph(ops: int) -> list[GraphNode]:
+    """A transformer: layers with two residual sums each, names as torch exports them."""
+    nodes: list[GraphNode] = []
+    for i in range(ops):
+        layer, place = divmod(i, len(BLOCK))
+        kind = BLOCK[place]
+        reads = [nodes[-1].name] if nodes else []
+        if kind.startswith("Add") and i >= 4:
+            reads.append(nodes[-4].name)
+        op_type = kind.rpartition("/")[2].partition("_")[0]
+        name = f"/encoder/layer.{layer}/{kind}"
+        nodes.append(GraphNode(name, op_type, reads, f"{name}_output_0"))
+    return nodes
+
+
+def make_diagnosis(
+    ops: int, seed: int = 0, *, columns: int | None = None, detail: int | None = None
+) -> inc_tb.Diagnosis:
+    """`columns` limits the table, `detail` how many ops have histograms and channels (all unless told)."""
+    random = np.random.default_rng(seed)
+    graph = make_graph(ops)
+    added = random.normal(38, 4, ops)
+    culprits = random.choice(ops, max(1, ops // 500), replace=False)
+    added[culprits] = random.uniform(2, 14, len(culprits))
+    verdict = np.where(added < 15, "bad", np.where(added < 25, "watch", "ok"))
+    known = {
+        "name": [node.name for node in graph], "type": [node.type for node in graph],
+        "block": [node.name.rpartition("/")[0] for node in graph], "unit": [node.name for node in graph],
+        "weight_dtype": ["int8" if node.type == "MatMul" else "" for node in graph],
+        "weight_granularity": ["per channel" if node.type == "MatMul" else "" for node in graph],
+        "act_dtype": ["uint8"] * ops, "act_scheme": ["asymmetric"] * ops, "verdict": verdict.tolist(),
+        "reason": [
+            f"part of {graph[i - 1].name}: compared there" if i % 10 == 3
+            else f"adds noise: {a:.1f} dB where over 25 is usual" if a < 25 else ""
+            for i, a in enumerate(added)
+        ],
+        "index": np.arange(ops, dtype=float), "added_sqnr_db": added, "arrived_sqnr_db": random.normal(30, 5, ops),
+        "total_sqnr_db": np.minimum(added, random.normal(29, 5, ops)), "params": random.integers(0, 1 << 20, ops) * 1.0,
+    }  # fmt: skip
+    chosen = [*COLUMNS] if columns is None else [c for c in COLUMNS if c.name in known][:columns]
+    chosen += [c for c in COLUMNS if c not in chosen][: (columns or 0) - len(chosen)]
+    arrays, reasons = [], {}
+    for column in chosen:
+        empty = column.name.startswith(("sensitivity", "recovery", "time_", "convert"))
+        values = known.get(column.name, np.full(ops, np.nan) if empty else random.lognormal(0, 1, ops))
+        arrays.append(np.array(values, dtype=object if column.type == "text" else np.float64))
+        if empty:
+            reasons[column.name] = [MISSING] * ops
+        elif column.name.startswith(("a_", "w_")):  # every tenth op was folded into another
+            arrays[-1][3::10] = np.nan
+            reasons[column.name] = [
+                f"part of {graph[i - 1].name}: compared there" if i % 10 == 3 else "" for i in range(ops)
+            ]
+    names = [node.name for node in graph]
+    rows = range(ops if detail is None else min(ops, detail))
+    return inc_tb.Diagnosis(
+        OpTable(chosen, arrays, reasons),
+        [_suggestion(rank, names, int(at)) for rank, at in enumerate(sorted(culprits)[:8], start=1)],
+        [_histogram(names[i], random) for i in rows],
+        [_channels(names[i], random) for i in rows],
+        graph, "encoder.onnx", "encoder-int8.onnx", "onnx", 256,
+    )  # fmt: skip
+
+
+def _suggestion(rank: int, names: list[str], at: int) -> Suggestion:
+    ops = names[at : at + 2]
+    because = f"quantizing it leaves {names[at]} 8.0 dB signal to noise where over 25 is healthy"
+    effects = [
+        Effect("recovers", "less added noise", 0.5 / rank, "share", False, "the share of these ops in all noise"),
+        Effect("costs", "larger weights", 49152.0 * rank, "bytes", True, "counted: 4 bytes a weight instead of 1"),
+    ]
+    evidence = {"op": names[at], "added_sqnr_db": 8.0, "channel_ratio": 40.0, "channels": [3, 7]}
+    texts = recipes("onnx", ops, {})
+    return Suggestion(ops, "outlier_channels", because, evidence, texts, "|".join(patterns_of(ops)), rank, effects)
+
+
+def _histogram(op: str, random: np.random.Generator) -> HistogramRow:
+    bins = np.arange(700, 1000, 2)
+    counts = (1e4 * np.exp(-(((bins - 900) / 60.0) ** 2))).astype(int) + 1
+    counts = random.poisson(counts)
+    pairs = np.stack([bins, counts], axis=1)
+    flat, coarse = pairs.ravel().tolist(), pairs[::3].ravel().tolist()
+    return HistogramRow(op, "output", 130, flat, coarse, 120, flat, (-4.0, 12.0), 16 / 255)
+
+
+def _channels(op: str, random: np.random.Generator) -> ChannelRow:
+    reach = random.lognormal(0, 0.5, 64)
+    reach[7] *= 40
+    columns = [(-reach).tolist(), reach.tolist(), (-reach).tolist(), (reach * 0.9).tolist()]
+    return ChannelRow(op, "output", *columns, random.normal(25, 8, 64).tolist())
+
+
+def make_profile(graph: list[GraphNode], seed: int = 0) -> list[ProfileRow]:
+    """Every op once on one of two threads; the last row is what no op accounts for."""
+    random = np.random.default_rng(seed)
+    rows, clock = [], {"fp32": 0.0, "int8": 0.0}
+    for i, node in enumerate(graph):
+        heavy = node.type == "MatMul"
+        fp32 = float(random.uniform(200, 400) if heavy else random.uniform(5, 30))
+        int8 = fp32 * float(random.uniform(0.3, 0.6) if heavy else random.uniform(0.9, 1.6))
+        spans = []
+        for model, duration in (("fp32", fp32), ("int8", int8)):
+            spans.append(Span(model, i % 2, clock[model], duration))  # type: ignore[arg-type]
+            clock[model] += duration
+        rows.append(ProfileRow(node.name, node.type, fp32, int8, int8 / 10, fp32 * 1.2, int8 * 1.2, heavy, spans))
+    return [*rows, ProfileRow("", "", 120.0, 140.0)]
+
+
+def make_trials(logdir: Path, count: int, diagnosis_of: list[inc_tb.Diagnosis]) -> None:
+    """A search whose accuracy rises while more ops stay in fp32 and the model gets slower."""
+    random = np.random.default_rng(3)
+    names = list(diagnosis_of[0].ops["name"])
+    for i in range(count):
+        accuracy = 0.76 - 0.1 * np.exp(-i / max(1, count / 4)) + random.normal(0, 0.004)
+        objectives = {"latency_ms": 4 + 2.5 * i / count + float(random.normal(0, 0.3)), "size_mb": 25 + 60 * i / count}
+        trial = Trial(
+            f"trial-{i:03}", float(accuracy), 0.765, names[: 2 * i], {"calibration": "minmax" if i % 2 else "entropy"},
+            objectives, 12.5, target=0.757,
+        )  # fmt: skip
+        with inc_tb.SummaryWriter(logdir / trial.name) as writer:
+            writer.add_diagnosis(diagnosis_of[i % len(diagnosis_of)])
+            writer.add_trial(trial)
+            if i == 0:
+                meta = {"runs": 50, "threads": 2, "fp32_total_us": 30_000.0, "int8_total_us": 16_000.0}
+                writer.add_profile(make_profile(diagnosis_of[0].graph), meta=meta)
