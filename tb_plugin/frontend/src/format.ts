@@ -1,0 +1,64 @@
+// Numbers as people read them, by the unit of their column.
+
+const exponent = new Intl.NumberFormat("en", { notation: "scientific", maximumSignificantDigits: 3 });
+const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 4, useGrouping: false });
+const whole = new Intl.NumberFormat("en");
+
+export function formatNumber(value: number, unit = ""): string {
+  if (!Number.isFinite(value)) return "–";
+  switch (unit) {
+    case "dB":
+      return value.toFixed(1);
+    case "share":
+      return value === 0 ? "0 %" : `${digits.format(value * 100)} %`;
+    case "count":
+    case "integer":
+    case "index":
+    case "position":
+      return whole.format(value);
+    case "bytes":
+      return formatBytes(value);
+    default: {
+      const size = Math.abs(value);
+      if (value !== 0 && (size < 1e-3 || size >= 1e6)) return exponent.format(value).replace("E", "e");
+      return digits.format(value);
+    }
+  }
+}
+
+export function formatBytes(bytes: number): string {
+  const size = Math.abs(bytes);
+  if (size < 1000) return `${digits.format(bytes)} B`;
+  if (size < 1e6) return `${digits.format(bytes / 1e3)} kB`;
+  return size < 1e9 ? `${digits.format(bytes / 1e6)} MB` : `${digits.format(bytes / 1e9)} GB`;
+}
+
+export function formatTime(us: number): string {
+  if (!Number.isFinite(us)) return "–";
+  if (Math.abs(us) < 1000) return `${digits.format(us)} µs`;
+  return Math.abs(us) < 1e6 ? `${digits.format(us / 1e3)} ms` : `${digits.format(us / 1e6)} s`;
+}
+
+/** With its unit where the number does not carry it already. */
+export function withUnit(value: number, unit = ""): string {
+  const text = formatNumber(value, unit);
+  return text === "–" ||
+    ["share", "bytes", "", "ratio", "value", "count", "integer", "index", "position"].includes(unit)
+    ? text
+    : `${text} ${unit}`;
+}
+
+export function formatRange(normal: [number | null, number | null], unit = ""): string {
+  const [low, high] = normal;
+  if (low !== null && high !== null) return `${withUnit(low, unit)} to ${withUnit(high, unit)}`;
+  return low !== null ? `${withUnit(low, unit)} or more` : `${withUnit(high ?? Number.NaN, unit)} or less`;
+}
+
+/** The end of a name tells more than its beginning. */
+export function shorten(name: string, most: number): string {
+  return name.length <= most ? name : `…${name.slice(1 - most)}`;
+}
+
+export function plural(count: number, one: string, many = `${one}s`): string {
+  return `${whole.format(count)} ${count === 1 ? one : many}`;
+}

@@ -1,0 +1,154 @@
+// Sets of ops as the configuration of a tool, from the templates that are stored with the suggestions. Writes the same
+// texts as inc_tb/recipes.py does; tests/data/recipe_cases.json holds both to it.
+
+import type { Recipe, Suggestion, Trial } from "./records.ts";
+
+export type Tensors = ReadonlyMap<string, string>;
+
+interface Words {
+  name: string;
+  pattern: string;
+  tensor: string;
+  module: string;
+}
+
+export function writeConfig(recipe: Recipe, ops: Iterable<string>, tensors: Tensors): string {
+  const items = new Set(Array.from(ops, (name) => filled(recipe.item, wordsOf(name, tensors))));
+  return recipe.before + [...items].join(recipe.between) + recipe.after;
+}
+
+export function wordsOf(name: string, tensors: Tensors): Words {
+  const path = name.replace(/^\/+|\/+$/g, "").split("/");
+  const module = (path.length > 1 ? path.slice(0, -1) : path).join(".");
+  return { name, pattern: patternOf(name), tensor: tensors.get(name) || name, module };
+}
+
+function patternOf(name: string): string {
+  return name.replace(/[\\.^$*+?{}()[\]|]/g, "\\$&");
+}
+
+/** In one go: a name may itself hold the text of a placeholder. */
+function filled(item: string, words: Words): string {
+  return item.replace(/\{(name|pattern|tensor|module)\}/g, (_, word: keyof Words) => JSON.stringify(words[word]));
+}
+
+export interface Check {
+  ok: boolean;
+  text: string;
+}
+
+/** Whether what the text names is really in the model. */
+export function checkNames(recipe: Recipe, ops: string[], tensors: Tensors, model: ReadonlySet<string>): Check[] {
+  const missing = ops.filter((name) => !model.has(name));
+  const checks = [counted(ops.length, missing, "name", "in the model")];
+  if (recipe.item.includes("{pattern}")) checks.push(checkPatterns(ops, tensors, model));
+  if (recipe.item.includes("{tensor}")) {
+    const unknown = ops.filter((name) => !tensors.get(name));
+    checks.push(counted(ops.length, unknown, "tensor", "known from the graph"));
+  }
+  if (recipe.item.includes("{module}")) checks.push(checkModules(ops, model));
+  return checks;
+}
+
+function counted(total: number, wrong: string[], what: string, is: string): Check {
+  const right = total - wrong.length;
+  const verb = total === 1 ? "is" : "are";
+  const text = `${right} of ${total} ${what}${total === 1 ? "" : "s"} ${verb} ${is}`;
+  return wrong.length ? { ok: false, text: `${text}; not ${listed(wrong)}` } : { ok: true, text };
+}
+
+/** All patterns as one expression: a model may have 20,000 names. */
+function checkPatterns(ops: string[], tensors: Tensors, model: ReadonlySet<string>): Check {
+  const chosen = new Set(ops);
+  const patterns = [...chosen].map((name) => wordsOf(name, tensors).pattern);
+  const matched = new RegExp(`^(?:${patterns.join("|")})$`);
+  const others = [...model].filter((name) => !chosen.has(name) && matched.test(name));
+  if (others.length) return { ok: false, text: `the patterns also match ${listed(others)}` };
+  const missed = ops.filter((name) => !matched.test(name));
+  return counted(ops.length, missed, "pattern", "exact: they match these ops and no others");
+}
+
+/** Modules are guessed from names, and a module brings everything inside it along. */
+function checkModules(ops: string[], model: ReadonlySet<string>): Check {
+  const none: Tensors = new Map();
+  const modules = new Set(ops.map((name) => wordsOf(name, none).module));
+  const chosen = new Set(ops);
+  const more = [...model].filter((name) => !chosen.has(name) && isInside(wordsOf(name, none).module, modules));
+  const count = `${modules.size} module ${modules.size === 1 ? "name was" : "names were"} derived from the op names`;
+  if (!more.length) return { ok: true, text: count };
+  const ofMore = more.length === 1 ? "1 op that was" : `${more.length} ops that were`;
+  return { ok: false, text: `${count}; inside are also ${ofMore} not chosen: ${listed(more)}` };
+}
+
+function isInside(module: string, modules: ReadonlySet<string>): boolean {
+  for (let at = module; at; at = at.slice(0, Math.max(0, at.lastIndexOf(".")))) if (modules.has(at)) return true;
+  return false;
+}
+
+function listed(names: string[], most = 5): string {
+  return names.slice(0, most).join(", ") + (names.length > most ? ` and ${names.length - most} more` : "");
+}
+
+/** The ops of several suggestions, each once, in the order of the graph; those it does not know come last. */
+export function unionOps(suggestions: Pick<Suggestion, "ops">[], rowOf: ReadonlyMap<string, number>): string[] {
+  const place = (name: string) => rowOf.get(name) ?? Number.MAX_SAFE_INTEGER;
+  return [...new Set(suggestions.flatMap(({ ops }) => ops))].sort((a, b) => place(a) - place(b));
+}
+
+/** Tools to choose from; logs of version 1 hold ready texts instead of templates. */
+export function toolsOf(recipes: Recipe[], suggestions: Suggestion[]): { tool: string; label: string }[] {
+  if (recipes.length) return recipes.map(({ tool, label }) => ({ tool, label }));
+  const stored = new Set(suggestions.flatMap((suggestion) => Object.keys(suggestion.recipes)));
+  return [...stored].map((tool) => ({ tool, label: tool }));
+}
+
+export interface TriedTrial {
+  run: string;
+  accuracy: number;
+  /** Against the run that is shown; null where that has no result. */
+  gain: number | null;
+  better: boolean;
+  baseline: number | null;
+  lowerIsBetter: boolean;
+  /** Other settings in which the two trials differ. */
+  otherwise: string[];
+}
+
+interface Run {
+  run: string;
+  trial: Trial | null;
+}
+
+/** Other runs that had just these ops in fp32, on top of what the shown run has there already; the best first. */
+export function triedIn(runs: Run[], shown: string, ops: string[]): TriedTrial[] {
+  const here = runs.find(({ run }) => run === shown)?.trial ?? null;
+  const wanted = [new Set(ops), new Set([...ops, ...(here?.fallback ?? [])])];
+  const found = runs.flatMap(({ run, trial }): TriedTrial[] => {
+    if (run === shown || !ops.length || typeof trial?.accuracy !== "number") return [];
+    const fallback = new Set(trial.fallback ?? []);
+    if (!wanted.some((set) => isSame(set, fallback))) return [];
+    const gain = typeof here?.accuracy === "number" ? trial.accuracy - here.accuracy : null;
+    const lowerIsBetter = trial.lower_is_better ?? false;
+    return [
+      {
+        run,
+        accuracy: trial.accuracy,
+        gain,
+        better: gain !== null && (lowerIsBetter ? gain < 0 : gain > 0),
+        baseline: trial.baseline ?? null,
+        lowerIsBetter,
+        otherwise: here ? differing(here.config ?? {}, trial.config ?? {}) : [],
+      },
+    ];
+  });
+  return found.sort((a, b) => (a.lowerIsBetter ? a.accuracy - b.accuracy : b.accuracy - a.accuracy));
+}
+
+function isSame(a: ReadonlySet<string>, b: ReadonlySet<string>): boolean {
+  return a.size === b.size && [...a].every((name) => b.has(name));
+}
+
+function differing(a: Record<string, unknown>, b: Record<string, unknown>): string[] {
+  const keys = new Set([...Object.keys(a), ...Object.keys(b)]);
+  return [...keys].filter((key) => JSON.stringify(a[key]) !== JSON.stringify(b[key]));
+}

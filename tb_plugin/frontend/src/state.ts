@@ -1,0 +1,304 @@
+// All of the page's state: a few signals that the link mirrors, and what follows from them.
+
+import { batch, computed, effect, type Signal, signal } from "@preact/signals";
+import * as api from "./api.ts";
+import { failed, LOADING, type Loadable, ready, readyValue } from "./loadable.ts";
+import { type Column, type RowKinds, type Rows, rowIndex, type TableHeader, type Trial } from "./records.ts";
+import { linkTo, onReload, readLink, writeLink } from "./tensorboard.ts";
+
+export const VIEWS = ["ops", "suggestions", "trials", "profile", "graph"] as const;
+export type View = (typeof VIEWS)[number];
+
+export interface SortKey {
+  column: string;
+  descending: boolean;
+}
+
+export interface Filter {
+  text: string;
+  regex: boolean;
+  types: string[];
+  verdicts: string[];
+}
+
+export interface Matrix {
+  difference: boolean;
+  changed: boolean;
+  text: string;
+  sort: SortKey[];
+}
+
+const LARGEST_FIRST: SortKey[] = [{ column: "largest", descending: true }];
+
+export const DEFAULT_COLUMNS = [
+  "name",
+  "type",
+  "verdict",
+  "added_sqnr_db",
+  "arrived_sqnr_db",
+  "total_sqnr_db",
+  "reason",
+  "a_rmse_lsb",
+  "a_clipped",
+  "a_channel_ratio",
+  "a_worst_channel_sqnr_db",
+  "w_sqnr_db",
+  "w_channel_ratio",
+  "act_dtype",
+  "weight_dtype",
+];
+export const MOST_COMPARED = 6;
+
+export const runs = signal<Loadable<api.RunInfo[]>>(LOADING);
+export const view = signal<View>("ops");
+const chosenRun = signal("");
+/** null is the newest step. */
+export const step = signal<number | null>(null);
+export const op = signal("");
+export const filter = signal<Filter>({ text: "", regex: false, types: [], verdicts: [] });
+export const sort = signal<SortKey[]>([{ column: "added_sqnr_db", descending: false }]);
+/** Columns of the op table in their order; the first `pinned` of them stay in sight. */
+export const columns = signal<string[]>(DEFAULT_COLUMNS);
+export const pinned = signal(1);
+/** Runs to compare, the base first. */
+export const compared = signal<string[]>([]);
+/** The column that comparisons and the graph's colours show. */
+export const metric = signal("added_sqnr_db");
+/** How the comparison of trials shows its ops; sorted by "name", "largest" or the place of a run in `compared`. */
+export const matrix = signal<Matrix>({ difference: false, changed: false, text: "", sort: LARGEST_FIRST });
+/** Ranks of the suggestions that are ticked. */
+export const ticked = signal<number[]>([]);
+export const tool = signal("");
+
+/** Runs that hold a diagnosis, a trial or a profile. */
+export const shownRuns = computed(() =>
+  (readyValue(runs.value) ?? []).filter((run) => Object.keys(run.kinds).length > 0),
+);
+
+export const run = computed(() => {
+  const names = shownRuns.value.map(({ name }) => name);
+  if (names.includes(chosenRun.value)) return chosenRun.value;
+  const diagnosed = shownRuns.value.find(({ kinds }) => kinds.ops);
+  return diagnosed?.name ?? names[0] ?? "";
+});
+
+export function chooseRun(name: string): void {
+  batch(() => {
+    chosenRun.value = name;
+    step.value = null;
+    ticked.value = [];
+  });
+}
+
+/** A run that the link or the reader asked for and that is not there. */
+export const missingRun = computed(() =>
+  runs.value.state === "ready" && chosenRun.value && chosenRun.value !== run.value ? chosenRun.value : "",
+);
+
+export const steps = computed(() => infoOf(run.value)?.kinds.ops?.steps ?? []);
+
+function infoOf(name: string): api.RunInfo | undefined {
+  return shownRuns.value.find((info) => info.name === name);
+}
+
+function stampOf(info: api.RunInfo): string {
+  return `${encodeURIComponent(info.name)}@${Object.values(info.kinds)
+    .map((kind) => kind.wall_time)
+    .join("+")}`;
+}
+
+function at(name: string, atStep: number | null): api.RunAt | null {
+  const info = infoOf(name);
+  return info ? { run: name, step: atStep, stamp: stampOf(info) } : null;
+}
+
+const NO_RUN = signal<Loadable<never>>(failed("this run is no longer there"));
+const NOTHING_LOGGED = signal<Loadable<never>>(failed(""));
+
+/** Data of the chosen run and step; read them inside components, which then follow along. */
+export const header = computed(() => withOps((where) => api.header(where)));
+
+/** The same of any run, at its newest step. */
+export function headerOf(ofRun: string): Loadable<TableHeader> {
+  const where = at(ofRun, ofRun === run.value ? step.value : null);
+  return (where ? (has("ops", ofRun) ? api.header(where) : NOTHING_LOGGED) : NO_RUN).value;
+}
+
+export function column(name: string, ofRun: string = run.value): Loadable<Column> {
+  const where = at(ofRun, ofRun === run.value ? step.value : null);
+  return (where ? api.column(where, name) : NO_RUN).value;
+}
+
+export function columnsOf(names: string[]): Map<string, Loadable<Column>> {
+  return new Map(names.map((name) => [name, column(name)]));
+}
+
+/** Whether the run has such a record at all. */
+export function has(kind: string, ofRun: string = run.value): boolean {
+  return infoOf(ofRun)?.kinds[kind] !== undefined;
+}
+
+export function record<K extends keyof RowKinds>(kind: K): Loadable<Rows<K>> {
+  const where = at(run.value, kind === "profile" ? null : step.value);
+  return (where ? (has(kind) ? api.record(kind, where) : NOTHING_LOGGED) : NO_RUN).value;
+}
+
+export function histograms(name: string) {
+  return withOps((where) => api.histograms(where, name));
+}
+
+export function channels(name: string) {
+  return withOps((where) => api.channels(where, name));
+}
+
+function withOps<T>(ask: (where: api.RunAt) => Signal<Loadable<T>>): Loadable<T> {
+  const where = at(run.value, step.value);
+  return (where ? ask(where) : NO_RUN).value;
+}
+
+/** Row of each op in the chosen run's table. */
+export const rowOf = computed((): Map<string, number> => {
+  const names = readyValue(column("name"));
+  return names ? rowIndex(names) : new Map();
+});
+
+export interface RunTrial {
+  run: string;
+  trial: Trial | null;
+  error: string;
+}
+
+/** All runs with their trial, in the order of their names; runs without one are there with null. */
+export const trials = computed((): Loadable<RunTrial[]> => {
+  if (runs.value.state !== "ready") return runs.value;
+  const withTrial = shownRuns.value.filter(({ kinds }) => kinds.trial);
+  const asked = withTrial.map(({ name }) => at(name, null)!);
+  const found = asked.length
+    ? api.recordOfMany("trial", asked).value
+    : ready(new Map<string, Loadable<Rows<"trial">>>());
+  if (found.state !== "ready") return found;
+  return ready(
+    shownRuns.value.map(({ name }) => {
+      const rows = found.value.get(name);
+      const trial = rows && readyValue(rows)?.rows[0];
+      return { run: name, trial: trial ?? null, error: rows?.state === "error" ? rows.message : "" };
+    }),
+  );
+});
+
+/** The names of the ops of the chosen run; empty until they are there. */
+export const opNames = computed((): ReadonlySet<string> => new Set(rowOf.value.keys()));
+
+export function openOp(name: string): void {
+  op.value = name;
+}
+
+/** A link that opens the page as it is now, with some things changed. */
+export function link(changes: Record<string, string> = {}): string {
+  const query = linkState();
+  for (const [key, value] of Object.entries(changes)) query.set(key, value);
+  return linkTo(query);
+}
+
+function linkState(): URLSearchParams {
+  const query = new URLSearchParams();
+  const put = (key: string, value: string) => value && query.set(key, value);
+  put("view", view.value === "ops" ? "" : view.value);
+  put("run", chosenRun.value);
+  put("step", step.value === null ? "" : String(step.value));
+  put("op", op.value);
+  put("filter", filter.value.text);
+  put("regex", filter.value.regex ? "1" : "");
+  put("types", filter.value.types.join("|"));
+  put("verdicts", filter.value.verdicts.join("|"));
+  put("sort", sortText(sort.value));
+  for (const name of compared.value) query.append("compare", name);
+  if (compared.value.length) {
+    put("difference", matrix.value.difference ? "1" : "");
+    put("changed", matrix.value.changed ? "1" : "");
+    put("ops", matrix.value.text);
+    put("order", matrix.value.sort === LARGEST_FIRST ? "" : sortText(matrix.value.sort) || "graph");
+  }
+  put("metric", metric.value === "added_sqnr_db" ? "" : metric.value);
+  return query;
+}
+
+function sortText(keys: SortKey[]): string {
+  return keys.map(({ column, descending }) => (descending ? "-" : "") + column).join(",");
+}
+
+function sortOf(text: string): SortKey[] {
+  const keys = text.split(",").filter(Boolean);
+  return keys.map((key) => ({ column: key.replace(/^-/, ""), descending: key.startsWith("-") }));
+}
+
+function followLink(query: URLSearchParams): void {
+  const list = (key: string) => (query.get(key) ?? "").split("|").filter(Boolean);
+  const wanted = query.get("view") as View;
+  view.value = VIEWS.includes(wanted) ? wanted : "ops";
+  chosenRun.value = query.get("run") ?? "";
+  const atStep = Number.parseInt(query.get("step") ?? "", 10);
+  step.value = Number.isNaN(atStep) ? null : atStep;
+  op.value = query.get("op") ?? "";
+  filter.value = {
+    text: query.get("filter") ?? "",
+    regex: query.get("regex") === "1",
+    types: list("types"),
+    verdicts: list("verdicts"),
+  };
+  const keys = sortOf(query.get("sort") ?? "");
+  if (keys.length) sort.value = keys;
+  compared.value = query.getAll("compare").slice(0, MOST_COMPARED);
+  metric.value = query.get("metric") ?? "added_sqnr_db";
+  const order = query.get("order") ?? "";
+  matrix.value = {
+    difference: query.get("difference") === "1",
+    changed: query.get("changed") === "1",
+    text: query.get("ops") ?? "",
+    sort: order === "graph" ? [] : order ? sortOf(order) : LARGEST_FIRST,
+  };
+}
+
+const REMEMBERED = "inc-tb.quantization.columns";
+
+function remember(): void {
+  try {
+    localStorage.setItem(REMEMBERED, JSON.stringify({ columns: columns.value, pinned: pinned.value }));
+  } catch {
+    // Browsers may forbid storage in frames; then the columns last as long as the page.
+  }
+}
+
+function recall(): void {
+  try {
+    const found = JSON.parse(localStorage.getItem(REMEMBERED) ?? "{}");
+    if (Array.isArray(found.columns) && found.columns.includes("name")) columns.value = found.columns;
+    if (Number.isInteger(found.pinned)) pinned.value = found.pinned;
+  } catch {
+    // Whatever is stored there is not ours.
+  }
+}
+
+export async function reload(): Promise<void> {
+  try {
+    const found = await api.fetchRuns();
+    const current = new Set(found.map(stampOf));
+    batch(() => {
+      api.forget((stamp) => stamp.split(",").every((one) => current.has(one)));
+      runs.value = ready(found);
+    });
+  } catch (error) {
+    if (runs.value.state !== "ready") runs.value = failed(error instanceof Error ? error.message : String(error));
+  }
+}
+
+/** Start to follow TensorBoard, the link and what was remembered. */
+export function start(): void {
+  recall();
+  followLink(readLink());
+  effect(() => writeLink(linkState()));
+  effect(remember);
+  window.parent.addEventListener("hashchange", () => followLink(readLink()));
+  onReload(() => void reload());
+  void reload();
+}

@@ -1,0 +1,60 @@
+// What TensorBoard tells a plugin's frame: reloads over a message port; theme and link from the page around it.
+
+import { signal } from "@preact/signals";
+
+export const dark = signal(false);
+
+export function onReload(reload: () => void): void {
+  const { port1: port, port2: theirs } = new MessageChannel();
+  port.onmessage = ({ data }: MessageEvent<string>) => {
+    const message = JSON.parse(data);
+    if (message.isReply) return;
+    if (message.type === "experimental.DataReloaded" || message.type === "experimental.RunsChanged") reload();
+    port.postMessage(JSON.stringify({ ...message, payload: null, error: null, isReply: true }));
+  };
+  window.parent.postMessage("experimental.bootstrap", "*", [theirs]);
+}
+
+export function followTheme(): void {
+  const body = window.parent.document.body;
+  const read = () => {
+    dark.value = body.classList.contains("dark-mode");
+    document.documentElement.classList.toggle("dark", dark.value);
+  };
+  read();
+  new MutationObserver(read).observe(body, { attributes: true, attributeFilter: ["class"] });
+}
+
+const PREFIX = "p.quantization.";
+
+/** The part of TensorBoard's address that is ours. */
+export function readLink(): URLSearchParams {
+  const found = new URLSearchParams();
+  for (const [key, value] of new URLSearchParams(window.parent.location.hash.slice(1))) {
+    if (key.startsWith(PREFIX)) found.append(key.slice(PREFIX.length), value);
+  }
+  return found;
+}
+
+/** Replace our part; does nothing while another tab of TensorBoard is shown. */
+export function writeLink(ours: URLSearchParams): void {
+  const { location, history } = window.parent;
+  const [tab, ...others] = location.hash
+    .slice(1)
+    .split("&")
+    .filter((part) => !part.startsWith(PREFIX));
+  if (tab && tab !== "quantization") return;
+  const hash = hashOf(ours, others);
+  if (hash !== location.hash) history.replaceState(history.state, "", hash);
+}
+
+/** An address that opens this tab in this state. */
+export function linkTo(ours: URLSearchParams): string {
+  const { origin, pathname, search } = window.parent.location;
+  return `${origin}${pathname}${search}${hashOf(ours)}`;
+}
+
+function hashOf(ours: URLSearchParams, others: string[] = []): string {
+  const mine = [...ours].map(([key, value]) => `${PREFIX}${key}=${encodeURIComponent(value)}`);
+  return `#${["quantization", ...others, ...mine].join("&")}`;
+}

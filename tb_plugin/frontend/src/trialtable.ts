@@ -1,0 +1,168 @@
+// The table of trials as columns, so that it sorts and copies as the op table does. Pure functions.
+
+import { bestSoFar, drop, objective, targetMet } from "./compare.ts";
+import type { Column, ColumnSpec, NumberColumn, TextColumn } from "./records.ts";
+import type { RunTrial } from "./state.ts";
+
+/** A config may hold a key for every op; so many columns are no table any more. */
+export const MOST_CONFIG = 30;
+
+export interface TrialTable {
+  /** In the order in which they were tried, as their names tell. */
+  runs: RunTrial[];
+  columns: Map<string, Column>;
+  objectives: string[];
+  /** Whether the accuracies are losses. */
+  lower: boolean;
+  /** Some are losses and some are not. */
+  mixed: boolean;
+  hiddenConfig: string[];
+}
+
+const natural = new Intl.Collator("en", { numeric: true });
+
+export function trialTable(found: RunTrial[]): TrialTable {
+  const runs = found.toSorted((a, b) => natural.compare(a.run, b.run));
+  const trials = runs.map(({ trial }) => trial);
+  const judged = trials.filter((trial) => trial?.accuracy != null);
+  const lower = judged[0]?.lower_is_better ?? false;
+  const drops = trials.map((trial) => (trial ? (drop(trial)?.absolute ?? null) : null));
+  const met = trials.map((trial) => (trial ? targetMet(trial) : null));
+  const objectives = keysOf(runs, "objectives");
+  const config = keysOf(runs, "config");
+  const columns: Column[] = [
+    textColumn(
+      RUN,
+      runs.map(({ run }) => run),
+    ),
+    numberColumn(
+      { ...ACCURACY, better: lower ? "lower" : "higher", unit: lower ? "a loss" : "as evaluated" },
+      trials.map((trial) => trial?.accuracy),
+    ),
+    numberColumn(DROP, drops),
+    textColumn(
+      TARGET,
+      met.map((one) => (one === null ? "" : one ? "met" : "missed")),
+    ),
+    numberColumn(
+      { ...BEST, better: lower ? "lower" : "higher", unit: lower ? "a loss" : "as evaluated" },
+      bestSoFar(trials).map((best) => best?.value),
+    ),
+    numberColumn(
+      FALLBACK,
+      trials.map((trial) => (trial ? (trial.fallback?.length ?? 0) : null)),
+    ),
+    numberColumn(
+      WALL,
+      trials.map((trial) => trial?.wall_s),
+    ),
+    ...objectives.map((key) =>
+      numberColumn(
+        objective(key),
+        trials.map((trial) => trial?.objectives?.[key]),
+      ),
+    ),
+    ...config.slice(0, MOST_CONFIG).map((key) =>
+      textColumn(
+        configSpec(key),
+        trials.map((trial) => asText(trial?.config?.[key])),
+      ),
+    ),
+    ...(trials.some((trial) => trial?.notes?.length)
+      ? [
+          textColumn(
+            NOTES,
+            trials.map((trial) => trial?.notes?.join(" · ") ?? ""),
+          ),
+        ]
+      : []),
+  ];
+  return {
+    runs,
+    columns: new Map(columns.map((column) => [column.spec.name, column])),
+    objectives,
+    lower,
+    mixed: judged.some((trial) => (trial?.lower_is_better ?? false) !== lower),
+    hiddenConfig: config.slice(MOST_CONFIG),
+  };
+}
+
+const RUN: ColumnSpec = { name: "run", type: "text", label: "Run", help: "The run's folder below the log directory." };
+const ACCURACY: ColumnSpec = {
+  name: "accuracy",
+  label: "Accuracy",
+  help: "What the evaluation of this trial returned, in the unit that it has there.",
+};
+const DROP: ColumnSpec = {
+  name: "drop",
+  label: "Drop",
+  unit: "against baseline",
+  better: "lower",
+  help: "How much worse than the baseline, the accuracy of the fp32 model; below zero the trial is better than that.",
+};
+const TARGET: ColumnSpec = {
+  name: "target",
+  type: "text",
+  label: "Target",
+  help: "Whether the trial reaches the accuracy that was asked for.",
+};
+const BEST: ColumnSpec = {
+  name: "best",
+  label: "Best so far",
+  help: "The best accuracy up to this trial, in the order of the runs' names; ★ marks a trial that was the best yet.",
+};
+const FALLBACK: ColumnSpec = {
+  name: "fallback",
+  label: "In fp32",
+  unit: "ops",
+  better: "lower",
+  help: "How many ops the trial keeps in fp32. Press the number to see which.",
+};
+const WALL: ColumnSpec = {
+  name: "wall_s",
+  label: "Wall time",
+  unit: "s",
+  better: "lower",
+  help: "How long the trial took: quantizing, evaluating and measuring.",
+};
+const NOTES: ColumnSpec = { name: "notes", type: "text", label: "Notes", help: "What the trial says about itself." };
+
+function configSpec(key: string): ColumnSpec {
+  return {
+    name: `config.${key}`,
+    type: "text",
+    label: key,
+    unit: "config",
+    help: `What the trial's config says for ${key}.`,
+  };
+}
+
+/** Keys that any trial has, those of most trials first. */
+function keysOf(runs: RunTrial[], part: "objectives" | "config"): string[] {
+  const counts = new Map<string, number>();
+  for (const { trial } of runs) {
+    for (const key of Object.keys(trial?.[part] ?? {})) counts.set(key, (counts.get(key) ?? 0) + 1);
+  }
+  return [...counts].sort(([, a], [, b]) => b - a).map(([key]) => key);
+}
+
+export function asText(value: unknown): string {
+  if (value === undefined || value === null) return "";
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}
+
+export function numberColumn(spec: ColumnSpec, values: (number | null | undefined)[]): NumberColumn {
+  return { kind: "number", spec, values: Float64Array.from(values, (value) => value ?? Number.NaN) };
+}
+
+/** Texts in natural order: 2 before 10. */
+export function textColumn(spec: ColumnSpec, values: string[]): TextColumn {
+  const texts = [...new Set(values)].sort(natural.compare);
+  const codes = new Map(texts.map((text, code) => [text, code]));
+  return {
+    kind: "text",
+    spec: { ...spec, type: "text" },
+    texts,
+    codes: Uint32Array.from(values, (text) => codes.get(text)!),
+  };
+}

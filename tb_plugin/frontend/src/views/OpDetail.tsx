@@ -1,0 +1,110 @@
+// The drawer with everything about one op.
+
+import { useEffect, useRef } from "preact/hooks";
+import { Loading, Problem } from "../components/Status.tsx";
+import { map, readyValue } from "../loadable.ts";
+import { Verdict } from "../opcolumns.tsx";
+import { numberAt, textAt } from "../records.ts";
+import * as state from "../state.ts";
+import { Facts } from "./detail/Facts.tsx";
+import { OtherRuns } from "./detail/OtherRuns.tsx";
+import { ErrorBars, Neighbours } from "./detail/Path.tsx";
+import { Tensor } from "./detail/Tensor.tsx";
+
+const WIDTH = 430;
+const QUANTIZATION = [
+  "act_dtype",
+  "act_scheme",
+  "act_scale",
+  "act_zero_point",
+  "weight_dtype",
+  "weight_granularity",
+  "unit",
+];
+const TIMES = ["time_fp32_us", "time_int8_us", "convert_us", "params"];
+const PLACE = ["arrived_sqnr_db", "added_sqnr_db", "total_sqnr_db"];
+
+export function OpDetail() {
+  const name = state.op.value;
+  const drawer = useRef<HTMLElement>(null);
+  useEffect(() => {
+    if (drawer.current) drawer.current.scrollTop = 0;
+  }, [name]);
+  return (
+    <aside class="drawer" role="region" aria-label={name} ref={drawer}>
+      <header class="d-title">
+        <h2>{name}</h2>
+        <button type="button" class="icon" aria-label="Close" onClick={() => state.openOp("")}>
+          ✕
+        </button>
+      </header>
+      <Body name={name} />
+    </aside>
+  );
+}
+
+function Body({ name }: { name: string }) {
+  const names = state.column("name");
+  if (names.state === "loading") return <Loading what="the op" />;
+  if (names.state === "error") return <Problem message={names.message} />;
+  const row = state.rowOf.value.get(name);
+  if (row === undefined)
+    return <p class="muted">This run has no op of this name. Choose another run, or another op.</p>;
+  const [type, verdict, reason, clipped, ...place] = ["type", "verdict", "reason", "a_clipped", ...PLACE].map(
+    (column) => readyValue(state.column(column)),
+  );
+  return (
+    <>
+      <p>
+        <span class="muted">{textAt(type, row)}</span> <Verdict verdict={textAt(verdict, row)} />{" "}
+        {state.view.value !== "graph" && (
+          <button
+            type="button"
+            class="link"
+            onClick={() => {
+              state.view.value = "graph";
+            }}
+          >
+            show in the graph
+          </button>
+        )}
+      </p>
+      {textAt(reason, row) && <p class="d-reason">{textAt(reason, row)}.</p>}
+      <ErrorBars columns={place} row={row} reason={reason} />
+      <Tensors name={name} clipped={numberAt(clipped, row)} />
+      <Facts title="Quantization" names={QUANTIZATION} row={row} />
+      <Neighbours name={name} />
+      <OtherRuns name={name} />
+      <Facts title="Time and size" names={TIMES} row={row} />
+    </>
+  );
+}
+
+function Tensors({ name, clipped }: { name: string; clipped: number }) {
+  const histograms = state.histograms(name);
+  const channels = state.channels(name);
+  if (histograms.state === "loading") return <Loading what="histograms" />;
+  if (histograms.state === "error") return <p class="muted">{histograms.message}</p>;
+  const of = (role: string) => histograms.value.find((row) => row.role === role);
+  const channelsOf = (role: string) => map(channels, (rows) => rows.find((row) => row.role === role));
+  const common = { width: WIDTH };
+  return (
+    <>
+      <Tensor
+        {...common}
+        title="Activation"
+        histogram={of("output")}
+        channels={channelsOf("output")}
+        clipped={clipped}
+      />
+      <Tensor
+        {...common}
+        title="Weight"
+        histogram={of("weight")}
+        channels={channelsOf("weight")}
+        clipped={Number.NaN}
+      />
+      <Tensor {...common} title="Input" histogram={of("input")} channels={channelsOf("input")} clipped={Number.NaN} />
+    </>
+  );
+}

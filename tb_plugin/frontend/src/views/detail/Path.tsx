@@ -1,0 +1,89 @@
+// Added against arrived error, and the ops on both sides of this one.
+
+import { Loaded } from "../../components/Status.tsx";
+import { explained } from "../../components/Tooltip.tsx";
+import { formatNumber, formatRange, withUnit } from "../../format.ts";
+import { Help, labelOf } from "../../opcolumns.tsx";
+import { type Column, type GraphNode, numberAt, whyNull } from "../../records.ts";
+import * as state from "../../state.ts";
+
+const MOST_DB = 60;
+
+export function ErrorBars(props: { columns: (Column | undefined)[]; row: number; reason: Column | undefined }) {
+  const { columns, row, reason } = props;
+  const known = columns.filter((column) => column !== undefined);
+  const normal = known[0]?.spec.normal?.[0] ?? 25;
+  return (
+    <section class="d-section" aria-label="Where the error comes from">
+      <h3>Where the error comes from</h3>
+      {known.map((column) => {
+        const value = numberAt(column, row);
+        const level = Math.max(0, Math.min(1, value / MOST_DB));
+        return (
+          <div key={column.spec.name} class="d-db" {...explained(<Help spec={column.spec} />)}>
+            <span>{labelOf(column.spec)}</span>
+            <span class="d-db-track">
+              {!Number.isNaN(value) && (
+                <span class={value < normal ? "d-db-bar low" : "d-db-bar"} style={{ width: `${level * 100}%` }} />
+              )}
+              <span class="d-db-normal" style={{ left: `${(normal / MOST_DB) * 100}%` }} />
+            </span>
+            <span class="d-db-value">
+              {Number.isNaN(value) ? (
+                <span class="muted">{whyNull(column, row, reason) || "–"}</span>
+              ) : (
+                withUnit(value, "dB")
+              )}
+            </span>
+          </div>
+        );
+      })}
+      <p class="muted">
+        Signal to noise: longer is better; the mark is {formatNumber(normal, "dB")} dB, the end of what is normal (
+        {formatRange([normal, null], "dB")}). A low “added here” makes this op a culprit; a low “arrived” is somebody
+        else's.
+      </p>
+    </section>
+  );
+}
+
+export function Neighbours({ name }: { name: string }) {
+  return (
+    <section class="d-section" aria-label="Edge">
+      <h3>Its edge</h3>
+      <Loaded of={state.record("graph")} what="the graph">
+        {({ rows }) => {
+          const found = neighbours(rows, name);
+          return (
+            <>
+              <Links title="reads from" names={found.producers} none="the model's input" />
+              <Links title="read by" names={found.consumers} none="nobody: it is an output of the model" />
+            </>
+          );
+        }}
+      </Loaded>
+    </section>
+  );
+}
+
+function Links({ title, names, none }: { title: string; names: string[]; none: string }) {
+  return (
+    <p>
+      <span class="muted">{title}</span>{" "}
+      {names.length
+        ? names.map((name) => (
+            <button key={name} type="button" class="link" onClick={() => state.openOp(name)}>
+              {name}
+            </button>
+          ))
+        : none}
+    </p>
+  );
+}
+
+function neighbours(rows: GraphNode[], name: string): { producers: string[]; consumers: string[] } {
+  return {
+    producers: rows.find((node) => node.name === name)?.inputs ?? [],
+    consumers: rows.filter(({ inputs }) => inputs.includes(name)).map((node) => node.name),
+  };
+}

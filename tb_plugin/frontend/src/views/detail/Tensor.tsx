@@ -1,0 +1,73 @@
+// One tensor of the op, its weights or its output: histograms, error, channels.
+
+import { useState } from "preact/hooks";
+import { Loading } from "../../components/Status.tsx";
+import { formatNumber } from "../../format.ts";
+import { shareOutside } from "../../histogram.ts";
+import type { Loadable } from "../../loadable.ts";
+import type { ChannelRow, HistogramRow } from "../../records.ts";
+import { Channels } from "./Channels.tsx";
+import { ErrorPlot, HistogramPlot } from "./HistogramPlot.tsx";
+
+interface Props {
+  title: "Activation" | "Weight" | "Input";
+  histogram: HistogramRow | undefined;
+  channels: Loadable<ChannelRow | undefined>;
+  /** The exact share of clipped values, where the table has it. */
+  clipped: number;
+  width: number;
+}
+
+export function Tensor({ title, histogram, channels, clipped, width }: Props) {
+  const [scales, setScales] = useState({ logX: true, logY: true });
+  if (!histogram) return null;
+  const outside = Number.isNaN(clipped) ? shareOutside(histogram) : clipped;
+  const toggle = (which: "logX" | "logY", label: string) => (
+    <label class="check">
+      <input
+        type="checkbox"
+        checked={scales[which]}
+        onChange={(event) => setScales({ ...scales, [which]: event.currentTarget.checked })}
+      />
+      {label}
+    </label>
+  );
+  return (
+    <section class="d-section" aria-label={`${title}s`}>
+      <div class="d-head">
+        <h3>{title === "Activation" ? "Output" : title}</h3>
+        <span class="d-key fp32">fp32</span>
+        <span class="d-key int8">quantized</span>
+        <span class="spacer" />
+        {toggle("logX", "log values")}
+        {toggle("logY", "log share")}
+      </div>
+      <HistogramPlot name={`${title} histogram`} row={histogram} width={width} outside={outside} {...scales} />
+      <p class="muted">{rangeSentence(histogram, outside)}</p>
+      <details>
+        <summary>Error histogram</summary>
+        <ErrorPlot name={`${title} error histogram`} row={histogram} width={width} {...scales} />
+        <p class="muted">
+          Shaded: ±half a step, which is all that rounding alone can do. What lies outside was clipped, or arrived from
+          upstream.
+        </p>
+      </details>
+      {channels.state === "loading" && <Loading what="channels" />}
+      {channels.state === "error" && <p class="muted">Channels: {channels.message}</p>}
+      {channels.state === "ready" && channels.value && (
+        <Channels name={channelTitle(title)} row={channels.value} width={width} />
+      )}
+    </section>
+  );
+}
+
+function channelTitle(title: Props["title"]): string {
+  return title === "Activation" ? "Channel ranges" : `${title} channel ranges`;
+}
+
+function rangeSentence({ limits, step }: HistogramRow, outside: number | null): string {
+  if (!limits) return "Not quantized with a fixed range, so there are no clip limits.";
+  const range = `Dashed: the quantized type holds ${formatNumber(limits[0])} to ${formatNumber(limits[1])}`;
+  const grid = step ? ` in steps of ${formatNumber(step)}` : ", each channel with a scale of its own";
+  return `${range}${grid}; ${formatNumber(outside ?? Number.NaN, "share")} of the fp32 values lie outside (normal: under 0.1 %).`;
+}

@@ -1,0 +1,87 @@
+// One config for all ticked suggestions.
+
+import { useState } from "preact/hooks";
+import { plural } from "../../format.ts";
+import { readyValue } from "../../loadable.ts";
+import { unionOps } from "../../recipes.ts";
+import type { Suggestion } from "../../records.ts";
+import * as state from "../../state.ts";
+import { Ops } from "./Article.tsx";
+import { ConfigBox } from "./ConfigBox.tsx";
+import { Tried, triedWith } from "./Outcome.tsx";
+import { configOf } from "./setup.ts";
+
+export function JointPanel({ suggestions }: { suggestions: Suggestion[] }) {
+  const { ticked } = state;
+  const [open, setOpen] = useState(true);
+  const chosen = suggestions.filter(({ rank }) => ticked.value.includes(rank));
+  const tick = (ranks: number[]) => {
+    ticked.value = ranks;
+  };
+  return (
+    <section class="sg-joint" aria-label="Joint config">
+      <header>
+        <h2>Joint config</h2>
+        <button
+          type="button"
+          disabled={chosen.length === suggestions.length}
+          onClick={() => tick(suggestions.map(({ rank }) => rank))}
+        >
+          Combine all
+        </button>
+        <button type="button" disabled={!chosen.length} onClick={() => tick([])}>
+          Clear
+        </button>
+        <button type="button" aria-expanded={open} disabled={!chosen.length} onClick={() => setOpen(!open)}>
+          {open ? "Hide" : "Show"}
+        </button>
+      </header>
+      {chosen.length ? (
+        open && <Joint chosen={chosen} />
+      ) : (
+        <p class="muted">Tick “Combine” at the suggestions that should go into one config.</p>
+      )}
+    </section>
+  );
+}
+
+function Joint({ chosen }: { chosen: Suggestion[] }) {
+  const [withEarlier, setWithEarlier] = useState(false);
+  const trials = readyValue(state.trials.value) ?? [];
+  const earlier = trials.find(({ run }) => run === state.run.value)?.trial?.fallback ?? [];
+  const picked = unionOps(chosen, state.rowOf.value);
+  const ops = withEarlier ? unionOps([{ ops: picked }, { ops: earlier }], state.rowOf.value) : picked;
+  const tried = triedWith(picked);
+  const config = configOf(ops, true);
+  return (
+    <>
+      <p role="status">
+        {plural(chosen.length, "suggestion")}, {plural(ops.length, "op")}
+      </p>
+      <Ops ops={ops} />
+      {tried.length ? (
+        <Tried trials={tried} />
+      ) : (
+        <p class="muted">No run of this log has tried just these ops in fp32 yet.</p>
+      )}
+      {earlier.length > 0 && (
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={withEarlier}
+            onChange={(event) => setWithEarlier(event.currentTarget.checked)}
+          />
+          also {plural(earlier.length, "op")} that this run keeps in fp32 already
+        </label>
+      )}
+      {config ? (
+        <ConfigBox config={config} />
+      ) : (
+        <p class="muted">
+          This run was logged by an older inc-tb, whose logs hold a config for each suggestion but none for several
+          together. Log it again to combine them.
+        </p>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,45 @@
+// What the parts of this view share: the table of trials, and which runs are picked from it.
+
+import { computed, signal } from "@preact/signals";
+import { picked } from "../../compare.ts";
+import { type Loadable, ready, readyValue } from "../../loadable.ts";
+import * as state from "../../state.ts";
+import { type TrialTable, trialTable } from "../../trialtable.ts";
+
+let last: state.RunTrial[] | undefined;
+
+/** While a search runs, trials are added all the time: those that are known stay in sight until the new list is there. */
+export const trials = computed((): Loadable<state.RunTrial[]> => {
+  const now = state.trials.value;
+  if (now.state === "ready") last = now.value;
+  return now.state === "loading" && last ? ready(last) : now;
+});
+
+export const table = computed((): TrialTable => trialTable(readyValue(trials.value) ?? []));
+
+/** Why the last pick was refused. */
+export const refusal = signal("");
+
+export function pick(wanted: ReadonlySet<string>): void {
+  const next = picked(state.compared.value, wanted, state.MOST_COMPARED);
+  refusal.value = next
+    ? ""
+    : `At most ${state.MOST_COMPARED} runs can be compared at once. Untick one of them to add another.`;
+  if (next) state.compared.value = next;
+}
+
+export function togglePick(run: string): void {
+  const wanted = new Set(state.compared.value);
+  if (!wanted.delete(run)) wanted.add(run);
+  pick(wanted);
+}
+
+export function makeBase(run: string): void {
+  state.compared.value = [run, ...state.compared.value.filter((other) => other !== run)];
+}
+
+/** Four decimals as the list of runs has them, unless the number is larger than any share. */
+export function score(value: number): string {
+  if (!Number.isFinite(value)) return "–";
+  return Math.abs(value) < 10 ? value.toFixed(4) : value.toFixed(2);
+}

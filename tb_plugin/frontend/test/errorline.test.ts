@@ -1,0 +1,23 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { buckets, jumps } from "../src/errorline.ts";
+import { numbers, table } from "./tables.ts";
+
+test("a jump is where much more error leaves than arrives, the largest first", () => {
+  const columns = table(
+    numbers("arrived_sqnr_db", [50, 30, 20, Number.NaN, 60]),
+    numbers("total_sqnr_db", [49, 10, 8, 5, 40]),
+  );
+  // row 0 loses 1 dB, row 1 20, row 2 12; row 3 has nothing to compare with; row 4 loses 20 but is healthy at 40
+  assert.deepEqual(jumps(columns, 5), [
+    { row: 1, arrived: 30, total: 10 },
+    { row: 2, arrived: 20, total: 8 },
+  ]);
+  assert.equal(jumps(columns, 5, 1).length, 1);
+});
+
+test("many rows become few buckets that keep the lowest value", () => {
+  const column = numbers("x", [5, 3, Number.NaN, Number.NaN, 7, 9]);
+  assert.deepEqual(buckets(column, 6, 3), [{ low: 3, high: 5, row: 1 }, null, { low: 7, high: 9, row: 4 }]);
+  assert.equal(buckets(column, 6, 100).length, 6);
+});

@@ -1,0 +1,117 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { checkNames, toolsOf, triedIn, unionOps, wordsOf, writeConfig } from "../src/recipes.ts";
+import type { Recipe, Suggestion, Trial } from "../src/records.ts";
+
+const NONE = new Map<string, string>();
+
+function recipe(item: string): Recipe {
+  return { tool: "t", label: "T", before: "[", item, between: ",", after: "]", note: "" };
+}
+
+interface Case {
+  recipe: Recipe;
+  ops: string[];
+  tensors: Record<string, string>;
+  text: string;
+}
+
+test("texts are the same as those of inc_tb.recipes", () => {
+  const file = new URL("../../../tests/data/recipe_cases.json", import.meta.url);
+  const cases: Case[] = JSON.parse(readFileSync(file, "utf8"));
+  assert.ok(cases.length >= 24);
+  for (const { recipe, ops, tensors, text } of cases) {
+    assert.equal(writeConfig(recipe, ops, new Map(Object.entries(tensors))), text, recipe.tool);
+  }
+});
+
+test("items that are the same come once", () => {
+  assert.equal(writeConfig(recipe("{module}"), ["/a/Conv", "/a/Relu", "/b/Conv"], NONE), '["a","b"]');
+});
+
+test("what a placeholder stands for", () => {
+  const words = wordsOf("/layer.0/fc/Gemm", new Map([["/layer.0/fc/Gemm", "logits"]]));
+  assert.deepEqual(words, {
+    name: "/layer.0/fc/Gemm",
+    pattern: "/layer\\.0/fc/Gemm",
+    tensor: "logits",
+    module: "layer.0.fc",
+  });
+});
+
+test("names are looked up in the model", () => {
+  const model = new Set(["a", "b", "c"]);
+  assert.deepEqual(checkNames(recipe("{name}"), ["a", "b"], NONE, model), [
+    { ok: true, text: "2 of 2 names are in the model" },
+  ]);
+  assert.deepEqual(checkNames(recipe("{name}"), ["a", "x"], NONE, model), [
+    { ok: false, text: "1 of 2 names are in the model; not x" },
+  ]);
+  assert.equal(checkNames(recipe("{name}"), ["a"], NONE, model)[0]!.text, "1 of 1 name is in the model");
+});
+
+test("patterns match their op only, whatever is in its name", () => {
+  const names = ["a.b", "aXb", "a[0]", "a0", "line\nbreak"];
+  const [, pattern] = checkNames(recipe("{pattern}"), names, NONE, new Set(names));
+  assert.deepEqual(pattern, { ok: true, text: "5 of 5 patterns are exact: they match these ops and no others" });
+});
+
+test("tensors that the graph does not name are said", () => {
+  const [, tensor] = checkNames(recipe("{tensor}"), ["a", "b"], new Map([["a", "a_out"]]), new Set(["a", "b"]));
+  assert.deepEqual(tensor, { ok: false, text: "1 of 2 tensors are known from the graph; not b" });
+});
+
+test("a module brings what is inside it along", () => {
+  const model = new Set(["/l.1/Add", "/l.1/fc/Gemm", "/l.10/fc/Gemm", "/l.2/fc/Gemm"]);
+  const [, alone] = checkNames(recipe("{module}"), ["/l.2/fc/Gemm"], NONE, model);
+  assert.deepEqual(alone, { ok: true, text: "1 module name was derived from the op names" });
+  const [, around] = checkNames(recipe("{module}"), ["/l.1/Add"], NONE, model);
+  assert.equal(around!.ok, false);
+  assert.match(around!.text, /inside are also 1 op that was not chosen: \/l\.1\/fc\/Gemm$/);
+});
+
+test("joint ops come once and in the order of the graph", () => {
+  const rowOf = new Map(["a", "b", "c", "d"].map((name, row) => [name, row]));
+  assert.deepEqual(unionOps([{ ops: ["c", "d"] }, { ops: ["?", "a", "c"] }], rowOf), ["a", "c", "d", "?"]);
+});
+
+test("logs of version 1 have texts instead of templates", () => {
+  const old = { recipes: { inc: "…", json: "…" } } as unknown as Suggestion;
+  assert.deepEqual(toolsOf([], [old, old]), [
+    { tool: "inc", label: "inc" },
+    { tool: "json", label: "json" },
+  ]);
+  assert.deepEqual(toolsOf([recipe("")], [old]), [{ tool: "t", label: "T" }]);
+});
+
+function trial(accuracy: number | null, fallback: string[] = [], more: Partial<Trial> = {}): Trial {
+  return { name: "", accuracy, fallback, ...more };
+}
+
+test("a trial with just these ops in fp32 is the measured result", () => {
+  const runs = [
+    { run: "int8", trial: trial(0.5, [], { config: { calibration: "minmax" } }) },
+    { run: "some", trial: trial(0.75, ["b", "a"], { baseline: 1, config: { calibration: "minmax" } }) },
+    { run: "more", trial: trial(0.9, ["a", "b", "c"]) },
+    { run: "none", trial: null },
+    { run: "unfinished", trial: trial(null, ["a", "b"]) },
+  ];
+  assert.deepEqual(triedIn(runs, "int8", ["a", "b"]), [
+    { run: "some", accuracy: 0.75, gain: 0.25, better: true, baseline: 1, lowerIsBetter: false, otherwise: [] },
+  ]);
+  assert.deepEqual(triedIn(runs, "int8", []), []);
+  assert.deepEqual(triedIn(runs, "none", ["a", "b"])[0]!.gain, null);
+});
+
+test("what the shown run keeps in fp32 already counts too, and other settings are named", () => {
+  const runs = [
+    { run: "one", trial: trial(0.5, ["a"], { lower_is_better: true, config: { calibration: "minmax", bits: 8 } }) },
+    {
+      run: "two",
+      trial: trial(0.25, ["a", "b"], { lower_is_better: true, config: { calibration: "entropy", bits: 8 } }),
+    },
+  ];
+  const [found] = triedIn(runs, "one", ["b"]);
+  assert.deepEqual([found!.run, found!.gain, found!.better, found!.otherwise], ["two", -0.25, true, ["calibration"]]);
+});

@@ -1,0 +1,68 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { sorted } from "../src/order.ts";
+import { numberAt, textAt } from "../src/records.ts";
+import { asText, MOST_CONFIG, textColumn, trialTable } from "../src/trialtable.ts";
+
+const logged = (run: string, trial: object | null, error = "") => ({
+  run,
+  trial: trial && { name: run, ...trial },
+  error,
+});
+
+test("runs come in natural order, with one column for each objective and config key of any trial", () => {
+  const table = trialTable([
+    logged("trial-10", { accuracy: 0.7, objectives: { latency_ms: 3 } }),
+    logged("trial-2", { accuracy: 0.6, objectives: { size_mb: 1, latency_ms: 2 }, config: { scheme: "a" } }),
+    logged("broken", null, "the checksum is wrong"),
+  ]);
+  assert.deepEqual(
+    table.runs.map(({ run }) => run),
+    ["broken", "trial-2", "trial-10"],
+  );
+  assert.deepEqual(table.objectives, ["latency_ms", "size_mb"]);
+  assert.equal(numberAt(table.columns.get("objectives.size_mb"), 1), 1);
+  assert.ok(Number.isNaN(numberAt(table.columns.get("objectives.size_mb"), 2)));
+  assert.equal(textAt(table.columns.get("config.scheme"), 1), "a");
+  assert.equal(textAt(table.columns.get("config.scheme"), 0), "");
+  assert.equal(table.columns.has("notes"), false);
+});
+
+test("the best trial comes first when sorted, runs without accuracy last", () => {
+  const table = trialTable([
+    logged("a", { accuracy: 0.5, target: 0.6 }),
+    logged("b", null),
+    logged("c", { accuracy: 0.7, target: 0.6 }),
+  ]);
+  const rows = sorted(Uint32Array.of(0, 1, 2), [{ column: "accuracy", descending: true }], table.columns);
+  assert.deepEqual([...rows], [2, 0, 1]);
+  assert.deepEqual(
+    [0, 1, 2].map((row) => textAt(table.columns.get("target"), row)),
+    ["missed", "", "met"],
+  );
+});
+
+test("losses turn the direction round, and a mixture is told", () => {
+  const loss = { accuracy: 2, baseline: 1.5, lower_is_better: true };
+  assert.equal(trialTable([logged("a", loss)]).columns.get("accuracy")!.spec.better, "lower");
+  assert.equal(numberAt(trialTable([logged("a", loss)]).columns.get("drop"), 0), 0.5);
+  assert.equal(trialTable([logged("a", loss)]).mixed, false);
+  assert.equal(trialTable([logged("a", loss), logged("b", { accuracy: 0.9 })]).mixed, true);
+});
+
+test("a config with a key for every op does not become a column each", () => {
+  const config = Object.fromEntries(Array.from({ length: MOST_CONFIG + 2 }, (_, i) => [`op${i}`, "int8"]));
+  const table = trialTable([logged("a", { config })]);
+  assert.deepEqual(table.hiddenConfig, ["op30", "op31"]);
+  assert.equal([...table.columns.keys()].filter((name) => name.startsWith("config.")).length, MOST_CONFIG);
+});
+
+test("config values of any type become text", () => {
+  assert.equal(asText(true), "true");
+  assert.equal(asText({ bits: 8 }), '{"bits":8}');
+  assert.equal(asText(null), "");
+});
+
+test("numbers inside texts sort as numbers", () => {
+  assert.deepEqual(textColumn({ name: "n" }, ["10", "9", "10"]).texts, ["9", "10"]);
+});
