@@ -1,37 +1,23 @@
-"""A real TensorBoard in a real browser: the dashboards that everybody has show our runs.
-
-Set SCREENSHOTS to a folder to look at the pages.
-"""
+"""A real TensorBoard in a real browser: the dashboards that everybody has show our runs."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 import inc_tb
 from inc_tb.records import GraphNode, OpTable
+from tests.browser.chromium import sync_api
 from tests.example_run import make_diagnosis, make_trial
 from tests.tensorboards import Server, serve
 
-sync_api = pytest.importorskip("playwright.sync_api")
-CHROMIUM = shutil.which("chromium")
-ARGUMENTS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--no-first-run",
-]  # fmt: skip
 ODD_RUN = "odd é#1 %20 &?+ <b>"  # no quotes: with those TensorBoard's fast loader fails to find its own graph
 ODD_OPS = ["/é b//Conv/", 'say "hi"', "x:0", "^y", "a|b`c`*_<b>", "C:\\dir", "line\nbreak"]
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium; Debian has it as a package"),
-]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
@@ -61,26 +47,6 @@ def renamed(diagnosis: inc_tb.Diagnosis) -> inc_tb.Diagnosis:
     table["name"][:] = ODD_OPS
     graph = [GraphNode(names[node.name], node.type, [names[name] for name in node.inputs]) for node in diagnosis.graph]
     return inc_tb.Diagnosis(table, graph=graph, reference="é.onnx", quantized="ü.onnx", samples=16)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[sync_api.Browser]:
-    with sync_api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield found
-        found.close()
-
-
-@pytest.fixture
-def page(browser: sync_api.Browser, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sync_api.Page]:
-    found = browser.new_page(viewport={"width": 1500, "height": 1000})
-    wrong: list[str] = []
-    found.on("pageerror", lambda error: wrong.append(str(error)))
-    found.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-    yield found
-    found.screenshot(path=Path(os.environ.get("SCREENSHOTS", tmp_path), f"{request.node.name}.png"))
-    found.close()
-    assert wrong == []
 
 
 def test_time_series_shows_the_worst_ops(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:

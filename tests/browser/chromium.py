@@ -1,0 +1,33 @@
+"""The system's Chromium, without the network that it would look for."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright import sync_api
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ARGUMENTS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--no-first-run",
+]  # fmt: skip
+
+
+@contextmanager
+def open_browser() -> Iterator[sync_api.Browser]:
+    with sync_api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield found
+        found.close()
+
+
+def watch(page: sync_api.Page, origin: str = "http://127.0.0.1") -> list[str]:
+    """What goes wrong on a page from now on: errors on its console, and requests that leave the machine."""
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    local = (origin, "data:", "blob:")
+    page.on("request", lambda request: None if request.url.startswith(local) else wrong.append(request.url))
+    return wrong

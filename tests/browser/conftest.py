@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chromium import CHROMIUM, open_browser, sync_api, watch
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[sync_api.Browser]:
+    if CHROMIUM is None:
+        pytest.skip("there is no chromium; Debian has it as a package")
+    with open_browser() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: sync_api.Browser, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sync_api.Page]:
+    """Fails the test on any console error or request outside the machine. Set SCREENSHOTS to a folder to look."""
+    context = browser.new_context(viewport={"width": 1500, "height": 1000}, accept_downloads=True)
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    found = context.new_page()
+    wrong = watch(found)
+    yield found
+    found.screenshot(path=Path(os.environ.get("SCREENSHOTS", tmp_path), f"{request.node.name}.png"))
+    context.close()
+    assert wrong == []

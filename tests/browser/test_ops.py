@@ -1,0 +1,235 @@
+"""The table of ops and the detail of one, in a real TensorBoard with real logs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import inc_tb
+from tests.browser.chromium import sync_api
+from tests.browser.tab import names, open_tab
+from tests.example_run import OPS, make_diagnosis, make_trial
+from tests.tensorboards import Server, serve
+
+expect = sync_api.expect
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> inc_tb.Diagnosis:
+    return make_diagnosis(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def server(diagnosis: inc_tb.Diagnosis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    logdir = tmp_path_factory.mktemp("logdir")
+    for name, accuracy in (("trial-001", 0.91), ("trial-002", 0.96)):
+        with inc_tb.SummaryWriter(logdir / name) as writer:
+            writer.add_diagnosis(diagnosis)
+            writer.add_trial(make_trial(name, accuracy))
+    with serve(logdir) as found:
+        found.wait_for_trials(2)
+        yield found
+
+
+def grid(frame: sync_api.FrameLocator) -> sync_api.Locator:
+    return frame.get_by_role("grid", name="Ops", exact=True)
+
+
+def header(frame: sync_api.FrameLocator, label: str) -> sync_api.Locator:
+    return grid(frame).get_by_role("columnheader").filter(has=frame.get_by_text(label, exact=True))
+
+
+def cell(frame: sync_api.FrameLocator, op: str, label: str) -> sync_api.Locator:
+    """The cell below a header, whatever its place."""
+    place = header(frame, label).get_attribute("aria-colindex")
+    row = grid(frame).get_by_role("row").filter(has=frame.get_by_role("rowheader", name=op, exact=True))
+    return row.locator(f"[aria-colindex='{place}']")
+
+
+def worst_first(diagnosis: inc_tb.Diagnosis, column: str) -> list[str]:
+    return [str(diagnosis.ops["name"][row]) for row in diagnosis.worst(sort=column)]
+
+
+def test_worst_ops_come_first(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
+    frame = open_tab(page, server)
+    expect(frame.get_by_role("rowheader", name="/conv2/Conv", exact=True)).to_be_visible()
+    assert names(frame) == worst_first(diagnosis, "added_sqnr_db")
+    expect(cell(frame, "/conv2/Conv", "added here")).to_have_text(f"{diagnosis.ops['added_sqnr_db'][2]:.1f}")
+    expect(cell(frame, "/conv2/Conv", "verdict")).to_have_text("bad")
+    expect(cell(frame, "/conv2/Conv", "reason")).to_contain_text(
+        "channels between /conv1/Conv and /conv2/Conv are up to"
+    )
+    expect(cell(frame, "/conv1/Relu", "added here")).to_have_attribute("title", re.compile("compared there"))
+
+
+def test_sort_by_one_and_by_several(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
+    frame = open_tab(page, server)
+    total = header(frame, "total")
+    expect(header(frame, "added here")).to_have_attribute("aria-sort", "ascending")
+    total.get_by_role("button").click()
+    expect(total).to_have_attribute("aria-sort", "ascending")
+    assert names(frame) == worst_first(diagnosis, "total_sqnr_db")
+    total.get_by_role("button").click()
+    expect(total).to_have_attribute("aria-sort", "descending")
+    header(frame, "type").get_by_role("button").click()
+    header(frame, "op").get_by_role("button").click(modifiers=["Shift"])
+    assert names(frame) == [name for _, name in sorted(zip(diagnosis.ops["type"], OPS, strict=True))]
+    assert "sort=type%2Cname" in page.url
+
+
+def test_filter_by_text_pattern_type_and_verdict(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server)
+    box = frame.get_by_role("searchbox", name="Filter ops")
+    box.fill("relu 2")
+    expect(grid(frame).get_by_role("rowheader")).to_have_text(["/conv2/Relu"])
+    frame.get_by_label("regular expression").check()
+    box.fill("^/conv[12]/Conv$")
+    expect(grid(frame).get_by_role("rowheader")).to_have_text(["/conv2/Conv", "/conv1/Conv"])
+    box.fill("(")
+    expect(frame.get_by_role("alert")).to_contain_text("Unterminated group")
+    box.fill("nothing is called so")
+    expect(frame.get_by_text("No op passes the filter.")).to_be_visible()
+    box.fill("")
+    frame.get_by_role("button", name="Type", exact=True).click()
+    frame.get_by_role("checkbox", name="Gemm").check()
+    expect(grid(frame).get_by_role("rowheader")).to_have_text(["/fc/Gemm"])
+    frame.get_by_role("checkbox", name="Gemm").uncheck()
+    page.keyboard.press("Escape")
+    frame.get_by_role("button", name="Verdict", exact=True).click()
+    frame.get_by_role("checkbox", name="bad").check()
+    expect(grid(frame).get_by_role("rowheader")).to_have_count(4)
+    expect(frame.get_by_text("4 of 7 ops")).to_be_visible()
+
+
+def test_columns_are_chosen_ordered_pinned_and_remembered(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server)
+    frame.get_by_role("button", name="Columns").click()
+    frame.get_by_role("searchbox", name="Find columns").fill("kurtosis")
+    frame.get_by_role("checkbox", name="output kurtosis").click()
+    for _ in range(14):
+        frame.get_by_role("button", name="Move output kurtosis up").click()
+    frame.get_by_role("button", name="Pin output kurtosis and").click()
+    frame.get_by_role("list", name="Shown columns").get_by_role("checkbox", name="type", exact=True).click()
+    page.reload()
+    heads = grid(frame).get_by_role("columnheader")
+    expect(heads.nth(0)).to_contain_text("op")
+    expect(heads.nth(1)).to_contain_text("output kurtosis")
+    expect(heads.nth(1)).to_have_css("position", "sticky")
+    expect(header(frame, "type")).to_have_count(0)
+
+
+def test_headers_explain_themselves(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server)
+    for head in grid(frame).get_by_role("columnheader").all():
+        assert head.get_attribute("aria-description")
+    header(frame, "added here").hover()
+    told = frame.get_by_role("tooltip")
+    expect(told).to_contain_text("normal: 25.0 dB or more")
+    expect(told).to_contain_text("when the op gets the correct fp32 inputs")
+
+
+def test_colours_follow_the_normal_range(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server)
+    expect(frame.get_by_text("normal ≥ 25.0 dB")).to_be_visible()
+    colour = "cell => getComputedStyle(cell).getPropertyValue('--cell')"
+    assert "hsl" in cell(frame, "/conv2/Conv", "added here").evaluate(colour)
+    assert cell(frame, "/fc/Gemm", "added here").evaluate(colour) == "transparent"
+
+
+def test_the_line_shows_where_the_error_jumps(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server)
+    expect(frame.get_by_role("img", name="Error along the graph")).to_be_visible()
+    frame.get_by_role("button").filter(has_text=re.compile("^/conv2/Conv.* → .* dB$")).click()
+    expect(frame.get_by_role("region", name="/conv2/Conv", exact=True)).to_be_visible()
+
+
+def test_keyboard(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server)
+    grid(frame).focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(frame.get_by_role("region", name="/conv1/Conv", exact=True)).to_be_visible()
+    page.keyboard.press("ArrowUp")
+    expect(frame.get_by_role("region", name="/conv2/Conv", exact=True)).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(frame.get_by_role("region", name="/conv2/Conv", exact=True)).to_have_count(0)
+    page.keyboard.press("/")
+    expect(frame.get_by_role("searchbox", name="Filter ops")).to_be_focused()
+
+
+def test_copy_a_selection_and_download_all(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
+    frame = open_tab(page, server)
+    grid(frame).focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    page.keyboard.press("Shift+ArrowDown")
+    expect(frame.get_by_text("2 selected")).to_be_visible()
+    page.keyboard.press("Control+c")
+    page.wait_for_function("async () => (await navigator.clipboard.readText()).includes('/conv1/Conv')")
+    rows = list(csv.DictReader(io.StringIO(page.evaluate("navigator.clipboard.readText()"))))
+    assert [row["name"] for row in rows] == ["/conv2/Conv", "/conv1/Conv"]
+    with page.expect_download() as download:
+        frame.get_by_role("button", name="Download CSV").click()
+    everything = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text(encoding="utf-8"))))
+    assert [row["name"] for row in everything] == OPS
+    assert set(everything[0]) == set(diagnosis.ops)
+    assert float(everything[2]["added_sqnr_db"]) == pytest.approx(diagnosis.ops["added_sqnr_db"][2], rel=1e-6)
+    assert everything[1]["added_sqnr_db"] == ""
+
+
+def test_detail(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
+    frame = open_tab(page, server)
+    frame.get_by_role("rowheader", name="/conv1/Conv", exact=True).click()
+    drawer = frame.get_by_role("region", name="/conv1/Conv", exact=True)
+    for name in ("Activation histogram", "Weight histogram", "Channel ranges", "Weight channel ranges"):
+        expect(drawer.get_by_role("img", name=name, exact=True)).to_be_visible()
+    expect(drawer).to_contain_text("1 outlier of 4 channels")
+    expect(drawer.get_by_role("img", name="Channel ranges", exact=True).locator(".outlier")).to_have_count(1)
+    drawer.get_by_text("Error histogram").first.click()
+    expect(drawer.get_by_role("img", name="Activation error histogram")).to_be_visible()
+    histogram = next(row for row in diagnosis.histograms if (row.op, row.role) == ("/conv1/Conv", "output"))
+    assert histogram.limits is not None
+    expect(drawer).to_contain_text(f"in steps of {float(f'{histogram.step:.4g}'):g}")
+    expect(drawer.get_by_role("img", name="Activation histogram").locator(".d-limit")).to_have_count(2)
+    expect(drawer.get_by_role("img", name="Activation histogram").locator(".d-grid")).to_have_count(256)
+    before = drawer.get_by_role("img", name="Activation histogram").locator(".d-fp32").get_attribute("d")
+    drawer.get_by_label("log values").first.uncheck()
+    after = drawer.get_by_role("img", name="Activation histogram").locator(".d-fp32").get_attribute("d")
+    assert before != after
+    for text in ("added here", "arrived", "int8", "asymmetric", "needs a profile, which has not run"):
+        expect(drawer).to_contain_text(text)
+    others = drawer.get_by_role("region", name="The same op in the other trials")
+    expect(others.get_by_role("row").filter(has_text="trial-002")).to_contain_text(
+        f"{diagnosis.ops['added_sqnr_db'][0]:.1f}"
+    )
+    edge = drawer.get_by_role("region", name="Edge")
+    expect(edge).to_contain_text("reads from the model's input")
+    edge.get_by_role("button", name="/conv1/Relu").click()
+    relu = frame.get_by_role("region", name="/conv1/Relu", exact=True)
+    expect(relu.get_by_role("region", name="Edge").get_by_role("button")).to_have_text(["/conv1/Conv", "/conv2/Conv"])
+    assert "op=%2Fconv1%2FRelu" in page.url
+
+
+def test_a_link_opens_what_it_says(server: Server, page: sync_api.Page) -> None:
+    link = {"run": "trial-002", "op": "/fc/Gemm", "filter": "fc", "sort": "-name"}
+    frame = open_tab(page, server, **link)
+    expect(frame.get_by_role("region", name="/fc/Gemm", exact=True)).to_be_visible()
+    expect(frame.get_by_role("option", name=re.compile("trial-002"))).to_have_attribute("aria-selected", "true")
+    expect(frame.get_by_role("searchbox", name="Filter ops")).to_have_value("fc")
+    expect(header(frame, "op")).to_have_attribute("aria-sort", "descending")
+
+
+def test_choosing_a_run(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server)
+    frame.get_by_role("listbox", name="Runs").focus()
+    page.keyboard.press("ArrowDown")
+    expect(frame.get_by_role("option", name=re.compile("trial-002"))).to_have_attribute("aria-selected", "true")
+    frame.get_by_role("option", name=re.compile("trial-001")).click()
+    expect(frame.get_by_role("option", name=re.compile("trial-001"))).to_have_attribute("aria-selected", "true")
