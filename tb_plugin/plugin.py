@@ -8,7 +8,7 @@ once. What cannot be read of one run is an "error" in its part, and the other pa
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,7 @@ class QuantizationPlugin(TBPlugin):  # type: ignore[misc]  # TensorBoard has no 
             raise UsageError(f"header={header} was given; expected 0 or 1.")
         if not names and header == "0":
             raise UsageError("no name was given; expected the name of a column, such as name=added_sqnr_db.")
-        places = self._source.find(request.environ, "ops", runs, step)
+        places = self._find(request, "ops", runs, step)
 
         def fill(container: _Container) -> dict[str, list[Part]]:
             opened = self._source.open(request.environ, places)
@@ -98,7 +98,7 @@ class QuantizationPlugin(TBPlugin):  # type: ignore[misc]  # TensorBoard has no 
         runs, kind, step = _several(request, "run"), _one(request, "kind"), _step(request)
         if kind not in KINDS:
             raise UsageError(f"kind={kind} was given; expected one of {', '.join(KINDS)}.")
-        places = self._source.find(request.environ, kind, runs, step)
+        places = self._find(request, kind, runs, step)
 
         def fill(container: _Container) -> dict[str, list[Part]]:
             opened = self._source.open(request.environ, places)
@@ -119,7 +119,7 @@ class QuantizationPlugin(TBPlugin):  # type: ignore[misc]  # TensorBoard has no 
     def _of_one_op(self, request: Request, kind: records.RowKind) -> Response:
         """The chunk with the rows of an op, which holds those of a few other ops too."""
         run, op, step = _one(request, "run"), _one(request, "op"), _step(request)
-        places = self._source.find(request.environ, kind, [run], step)
+        places = self._find(request, kind, [run], step)
 
         def fill(container: _Container) -> dict[str, list[Part]]:
             record = self._source.open(request.environ, places)[run]
@@ -138,6 +138,13 @@ class QuantizationPlugin(TBPlugin):  # type: ignore[misc]  # TensorBoard has no 
             return {"parts": [{"run": run, "step": step_found, "op": op, "blob": container.add(blob)}]}
 
         return _contain(request, places, fill)
+
+    def _find(
+        self, request: Request, kind: records.Kind, runs: Sequence[str], step: int | None
+    ) -> Mapping[str, Place | Trouble]:
+        if len(runs) == 1:
+            return self._source.find_one(request.environ, kind, runs[0], step, _one(request, "stamp", ""))
+        return self._source.find(request.environ, kind, runs, step)
 
     def _static(self, request: Request) -> Response:
         name = request.path.partition("/static/")[2]

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar, get_args
+from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 import grpc  # type: ignore[import-untyped]
 import msgspec
@@ -29,6 +29,8 @@ WITH_STEPS: tuple[records.Kind, ...] = ("ops", "trial", "profile")
 ALL = 100_000
 KEPT_HEADER_BYTES = 32 << 20
 """As stored. Parsed, a header takes up to nine times that; one with the index of 20,000 ops is over 1 MB."""
+KEPT_BLOB_KEYS = 100_000
+"""About 10 MB. Every question to TensorBoard's fast loader may take 40 ms, and opening an op asks for two records."""
 THREADS = 4
 
 Environ = Mapping[str, Any]
@@ -74,7 +76,8 @@ class Source:
     def __init__(self, provider: Any) -> None:
         self._provider = provider
         self._pool = ThreadPoolExecutor(THREADS, "quantization")  # a read waits for gRPC, however small it is
-        self._headers = _Headers()
+        self._headers: _Kept[tuple[str, float], records.Header] = _Kept(KEPT_HEADER_BYTES)
+        self._places: _Kept[tuple[object, ...], Place] = _Kept(KEPT_BLOB_KEYS)
 
     def listing(self, environ: Environ) -> dict[str, dict[str, dict[str, Any]]]:
         """Run -> kind -> what there is of it."""
@@ -90,6 +93,20 @@ class Source:
                 if kind in WITH_STEPS:
                     about["steps"] = [datum.step for datum in data.get(run, {}).get(tag, ())]
                 found.setdefault(run, {})[kind] = about
+        return found
+
+    def find_one(
+        self, environ: Environ, kind: records.Kind, run: str, step: int | None, stamp: str
+    ) -> dict[str, Place | Trouble]:
+        """The same for one run. What was found for a stamp holds for it: the page has a new one when the run changed."""
+        key = plugin_util.experiment_id(environ), kind, run, step, stamp
+        kept = self._places.get(key) if stamp else None
+        if kept is not None:
+            return {run: kept}
+        found = self.find(environ, kind, [run], step)
+        place = found[run]
+        if stamp and isinstance(place, Place):
+            self._places.keep(key, place, len(place.keys))
         return found
 
     def find(
@@ -124,7 +141,7 @@ class Source:
         context = plugin_util.context(environ)
 
         def opened(place: Place) -> Record:
-            kept = self._headers.get(place)
+            kept = self._headers.get(_header_key(place))
             if kept is None:
                 if not place.keys:
                     raise RecordError(f"the {place.kind} record is empty; expected a header. Log the run again.")
@@ -132,7 +149,7 @@ class Source:
                 kept = records.read_header(place.kind, blob)
                 if len(kept.checksums) != len(place.keys) - 1:
                     raise _incomplete(place)
-                self._headers.keep(place, kept, len(blob))
+                self._headers.keep(_header_key(place), kept, len(blob))
             return Record(place, kept)
 
         return self._each(places, opened, lambda place: place.run)
@@ -214,29 +231,29 @@ class Source:
                 raise ProviderError(_said(error)) from error
 
 
-class _Headers:
-    """The headers used last."""
+class _Kept(Generic[Key, Result]):
+    """The values used last, as long as their sizes add up to no more than allowed."""
 
-    def __init__(self) -> None:
+    def __init__(self, allowed: int) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, float], tuple[records.Header, int]] = OrderedDict()
-        self._bytes = 0
+        self._values: OrderedDict[Key, tuple[Result, int]] = OrderedDict()
+        self._allowed = allowed
+        self._size = 0
 
-    def get(self, place: Place) -> records.Header | None:
+    def get(self, key: Key) -> Result | None:
         with self._lock:
-            found = self._kept.get(_header_key(place))
-            if found is None:
+            if key not in self._values:
                 return None
-            self._kept.move_to_end(_header_key(place))
-            return found[0]
+            self._values.move_to_end(key)
+            return self._values[key][0]
 
-    def keep(self, place: Place, header: records.Header, size: int) -> None:
+    def keep(self, key: Key, value: Result, size: int) -> None:
         with self._lock:
-            if _header_key(place) not in self._kept:
-                self._kept[_header_key(place)] = header, size
-                self._bytes += size
-            while self._bytes > KEPT_HEADER_BYTES:
-                self._bytes -= self._kept.popitem(last=False)[1][1]
+            if key not in self._values:
+                self._values[key] = value, size
+                self._size += size
+            while self._size > self._allowed:
+                self._size -= self._values.popitem(last=False)[1][1]
 
 
 def _header_key(place: Place) -> tuple[str, float]:

@@ -58,6 +58,8 @@ def make_diagnosis(
             for i, a in enumerate(added)
         ],
         "index": np.arange(ops, dtype=float), "added_sqnr_db": added, "arrived_sqnr_db": random.normal(30, 5, ops),
+        # the same reference in every run, by which its folder is told from those of other models
+        **dict(zip(("w_min", "w_max"), np.random.default_rng(ops).lognormal(0, 1, (2, ops)), strict=True)),
         "total_sqnr_db": np.minimum(added, random.normal(29, 5, ops)), "params": random.integers(0, 1 << 20, ops) * 1.0,
     }  # fmt: skip
     chosen = [*COLUMNS] if columns is None else [c for c in COLUMNS if c.name in known][:columns]

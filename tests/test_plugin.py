@@ -569,6 +569,21 @@ class TestTrouble:
                 read.append(len(tab.provider.blobs) - before)
         assert read == [1, 1, 0, 0, 1, 1]
 
+    @each_loader
+    def test_with_a_stamp_the_records_of_a_run_are_looked_for_once(self, loader: Any, tmp_path: Path) -> None:
+        """The page gives a run that was written again a new stamp."""
+        write(tmp_path / "a", "quantization/ops", records.encode_table(by_hand(["x"]).ops, {}))
+        with loader(tmp_path) as found:
+            tab = Tab(found.provider)
+            asked = []
+            for stamp, step in (("1", ""), ("1", ""), ("2", ""), ("1", 0), ("1", 0), ("", ""), ("", "")):
+                before = len(tab.provider.sequences)
+                query = [("run", "a"), ("name", "name"), ("stamp", stamp), *([("step", step)] if step != "" else [])]
+                contents, _ = tab.contents("/columns", query)
+                assert contents["parts"][0]["rows"] == 1
+                asked.append(len(tab.provider.sequences) - before)
+        assert asked == [1, 0, 1, 1, 0, 1, 1]
+
 
 class TestBadRequests:
     @pytest.mark.parametrize(

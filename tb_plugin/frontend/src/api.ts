@@ -85,8 +85,9 @@ function sendQueue(): void {
 
 async function fetchColumns(groups: Wanted[][]): Promise<void> {
   const wanted = groups.flat();
-  const query: [string, string][] = groups.map((group) => ["run", group[0]!.at.run]);
-  query.push(...groups[0]!.map(({ name }): [string, string] => ["name", name]), ...stepQuery(wanted[0]!.at));
+  const { at } = wanted[0]!;
+  const query: [string, string][] = groups.length > 1 ? groups.map(([first]) => ["run", first!.at.run]) : runQuery(at);
+  query.push(...groups[0]!.map(({ name }): [string, string] => ["name", name]), ...stepQuery(at));
   try {
     const { parts, blobs } = await getContainer("columns", query);
     const unzipped = new Map<number, Promise<ArrayBuffer>>();
@@ -113,7 +114,7 @@ async function fetchColumns(groups: Wanted[][]): Promise<void> {
 export function header(at: RunAt): Signal<Loadable<TableHeader>> {
   return resource(`${at.stamp} header ${at.step} ${at.run}`, (into) =>
     settle(into, async () => {
-      const { headers } = await getContainer("columns", [["run", at.run], ["header", "1"], ...stepQuery(at)]);
+      const { headers } = await getContainer("columns", [...runQuery(at), ["header", "1"], ...stepQuery(at)]);
       const found = headers![0]!;
       if ("error" in found) throw new Error(found.error);
       return found;
@@ -125,7 +126,7 @@ export function header(at: RunAt): Signal<Loadable<TableHeader>> {
 export function record<K extends keyof RowKinds>(kind: K, at: RunAt): Signal<Loadable<Rows<K>>> {
   return resource(`${at.stamp} ${kind} ${at.step} ${at.run}`, (into) =>
     settle(into, async () => {
-      const { parts, blobs } = await getContainer("record", [["run", at.run], ["kind", kind], ...stepQuery(at)]);
+      const { parts, blobs } = await getContainer("record", [...runQuery(at), ["kind", kind], ...stepQuery(at)]);
       return readRecord<K>(parts[0]!, blobs);
     }),
   );
@@ -164,7 +165,7 @@ export function channels(at: RunAt, op: string): Signal<Loadable<ChannelRow[]>> 
 function rowsOfOp<T extends { op: string }>(route: string, at: RunAt, op: string): Signal<Loadable<T[]>> {
   return resource(`${at.stamp} ${route} ${at.step} ${at.run} ${op}`, (into) =>
     settle(into, async () => {
-      const { parts, blobs } = await getContainer(route, [["run", at.run], ["op", op], ...stepQuery(at)]);
+      const { parts, blobs } = await getContainer(route, [...runQuery(at), ["op", op], ...stepQuery(at)]);
       const part = parts[0]!;
       if (part.error !== undefined) throw new Error(part.error);
       return (await readRows<T>([blobs[part.blob!]!])).filter((row) => row.op === op);
@@ -187,6 +188,14 @@ function settle<T>(into: Signal<Loadable<T>>, work: () => Promise<T>): void {
       into.value = failed(explain(error));
     },
   );
+}
+
+/** With the stamp the server need not look again where the run's records are. */
+function runQuery({ run, stamp }: RunAt): [string, string][] {
+  return [
+    ["run", run],
+    ["stamp", stamp],
+  ];
 }
 
 function stepQuery({ step }: RunAt): [string, string][] {

@@ -175,11 +175,11 @@ export function sampled(values: Float64Array): number[] {
   return found;
 }
 
-/** The runs to compare after a choice, those that stay in their order; null where they are too many. */
+/** The runs to compare after a choice, those that stay in their order; null where it adds to too many. */
 export function picked(compared: string[], wanted: ReadonlySet<string>, most: number): string[] | null {
   const kept = compared.filter((run) => wanted.has(run));
   const next = [...kept, ...[...wanted].filter((run) => !kept.includes(run))];
-  return next.length <= most ? next : null;
+  return next.length <= Math.max(most, compared.length - 1) ? next : null;
 }
 
 const UNITS: [suffix: string, unit: string][] = [

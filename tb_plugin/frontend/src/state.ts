@@ -47,7 +47,10 @@ export const DEFAULT_COLUMNS = [
   "act_dtype",
   "weight_dtype",
 ];
-export const MOST_COMPARED = 6;
+/** How many runs can be ticked for a comparison side by side. */
+export const MOST_TICKED = 6;
+/** How many runs the heat map of ops by trials takes. */
+export const MOST_COMPARED = 20;
 
 export const runs = signal<Loadable<api.RunInfo[]>>(LOADING);
 export const view = signal<View>("ops");

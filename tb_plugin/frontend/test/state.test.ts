@@ -13,9 +13,12 @@ const runs = [
   { name: "only-trial", kinds: { trial: { version: 2, steps: [0], wall_time: 1 } } },
 ];
 const asked: string[] = [];
+const stamps: (string | null)[] = [];
 let listed: unknown = runs;
 
 function answer(url: URL): Response {
+  stamps.push(url.searchParams.get("stamp"));
+  url.searchParams.delete("stamp");
   asked.push(`${url.pathname.split("/").at(-1)}${url.search}`);
   if (url.pathname.endsWith("/runs")) return Response.json({ version: 2, runs: listed });
   if (url.pathname.endsWith("/record")) {
@@ -157,6 +160,7 @@ test("a reload shows new runs, keeps what did not change, and reads again what d
   assert.equal(state.column("x").state, "loading");
   await settled();
   assert.deepEqual(asked, ["runs", "runs", "columns?run=b&name=x"]);
+  assert.equal(stamps.at(-1), "b@10"); // tells the server that what it found for the run before does not hold
 });
 
 test("a run that disappears is told, and another one is shown", () => {

@@ -72,10 +72,14 @@ function Body({ name }: { name: string }) {
       {textAt(reason, row) && <p class="d-reason">{textAt(reason, row)}.</p>}
       <ErrorBars columns={place} row={row} reason={reason} />
       <Tensors name={name} clipped={numberAt(clipped, row)} />
-      <Facts title="Quantization" names={QUANTIZATION} row={row} />
-      <Neighbours name={name} />
-      <OtherRuns name={name} />
-      <Facts title="Time and size" names={TIMES} row={row} />
+      {state.histograms(name).state !== "loading" && (
+        <>
+          <Facts title="Quantization" names={QUANTIZATION} row={row} />
+          <Neighbours name={name} />
+          <OtherRuns name={name} />
+          <Facts title="Time and size" names={TIMES} row={row} />
+        </>
+      )}
     </>
   );
 }

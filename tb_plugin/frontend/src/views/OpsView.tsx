@@ -69,6 +69,12 @@ function OpTable({ header }: { header: TableHeader }) {
   useEffect(() => {
     selected.value = new Set();
   }, [header]);
+  const worst = nameOf(order.value[0] ?? -1);
+  useEffect(() => {
+    // Most readers open the first op: when they do, the server knows where its records are.
+    const later = setTimeout(() => worst && state.histograms(worst) && state.channels(worst), 400);
+    return () => clearTimeout(later);
+  }, [worst]);
   if (broken?.state === "error") return <Problem message={broken.message} />;
   const first = ["name", ...state.sort.value.map(({ column }) => column)].filter((name) => specs.has(name));
   if (!first.every((name) => loaded.value.has(name))) return <Loading what="the op table" />;

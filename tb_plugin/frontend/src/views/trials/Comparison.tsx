@@ -22,7 +22,7 @@ export function Comparison() {
       </p>
     );
   }
-  if (!count) return <p class="trials-hint">Tick 2 to {state.MOST_COMPARED} runs above to compare them op by op.</p>;
+  if (!count) return <p class="trials-hint">Tick 2 to {state.MOST_TICKED} runs above to compare them op by op.</p>;
   return (
     <section class="trials-comparison" aria-label="Comparison">
       <Picked />

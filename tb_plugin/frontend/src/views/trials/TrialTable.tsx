@@ -57,6 +57,18 @@ export function TrialTable() {
             {refusal.value}
           </span>
         )}
+        {runs.length > state.MOST_TICKED && (
+          <button
+            type="button"
+            title="A heat map of their ops, in the order of the table"
+            onClick={() => {
+              const first = [...order.value].slice(0, state.MOST_COMPARED);
+              state.compared.value = first.map((row) => runs[row]!.run);
+            }}
+          >
+            Compare the first {Math.min(runs.length, state.MOST_COMPARED)}
+          </button>
+        )}
         <CopyButton label="Copy table" text={() => toCsv([...table.value.columns.values()], order.value)} />
       </div>
       <div class="trials-table" style={{ height: `${64 + ROW * runs.length}px` }}>
@@ -96,11 +108,11 @@ const TICK: GridColumn = {
   label: "Compare",
   help: (
     <>
-      Tick 2 to {state.MOST_COMPARED} runs to compare them op by op below. The first is the base that the others are
-      held against. <kbd>Space</kbd> ticks the row on which the keyboard stands.
+      Tick 2 to {state.MOST_TICKED} runs to compare them op by op below. The first is the base that the others are held
+      against. <kbd>Space</kbd> ticks the row on which the keyboard stands.
     </>
   ),
-  description: `Tick 2 to ${state.MOST_COMPARED} runs to compare them op by op below; the first is the base.`,
+  description: `Tick 2 to ${state.MOST_TICKED} runs to compare them op by op below; the first is the base.`,
   width: 86,
   pinned: true,
 };

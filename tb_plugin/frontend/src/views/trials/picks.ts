@@ -21,10 +21,8 @@ export const table = computed((): TrialTable => trialTable(readyValue(trials.val
 export const refusal = signal("");
 
 export function pick(wanted: ReadonlySet<string>): void {
-  const next = picked(state.compared.value, wanted, state.MOST_COMPARED);
-  refusal.value = next
-    ? ""
-    : `At most ${state.MOST_COMPARED} runs can be compared at once. Untick one of them to add another.`;
+  const next = picked(state.compared.value, wanted, state.MOST_TICKED);
+  refusal.value = next ? "" : `At most ${state.MOST_TICKED} runs can be ticked. Untick one of them to add another.`;
   if (next) state.compared.value = next;
 }
 
