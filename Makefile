@@ -31,7 +31,7 @@ tests: $(TEST_VENV)/ready browser
 	$(NPM) test
 	$(BIN)/pytest
 
-bench: $(TEST_VENV)/ready
+bench: $(TEST_VENV)/ready browser
 	$(BIN)/python benchmarks/stats.py
 	$(BIN)/python benchmarks/diagnose.py
 	$(BIN)/python benchmarks/memory.py
@@ -47,7 +47,7 @@ $(VENV)/ready: $(BUILT_FROM)
 
 $(TEST_VENV)/ready: $(BUILT_FROM) | compiler
 	$(call make-venv,$(TEST_VENV))
-	@echo "Installing all frameworks and test tools: 2.6 GB, a few minutes."
+	@echo "Installing all frameworks and test tools: 3.4 GB, a few minutes."
 	$(BIN)/pip install -q --disable-pip-version-check -e ".[all,test]"
 	$(NPM) ci --silent
 	touch $@

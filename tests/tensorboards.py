@@ -139,6 +139,17 @@ class Server:
             assert time.monotonic() < deadline, f"no {count} trials: {self.trials()}"
             time.sleep(0.1)
 
+    def wait_for_records(self, last: Mapping[str, str]) -> None:
+        """The same for runs with anything in them; `last` says which record is the last one of each."""
+        deadline = time.monotonic() + 30
+        while True:
+            runs = self.get("plugin/quantization/runs")["runs"]
+            found = {(run["name"], kind) for run in runs for kind in run["kinds"]}
+            if found >= set(last.items()):
+                return
+            assert time.monotonic() < deadline, f"not {last}: {found}"
+            time.sleep(0.1)
+
 
 @contextmanager
 def serve(logdir: Path | None, *flags: str, environment: Mapping[str, str] | None = None) -> Iterator[Server]:

@@ -26,8 +26,13 @@ def open_browser() -> Iterator[sync_api.Browser]:
 def watch(page: sync_api.Page, origin: str = "http://127.0.0.1") -> list[str]:
     """What goes wrong on a page from now on: errors on its console, and requests that leave the machine."""
     wrong: list[str] = []
+
+    def hear(said: sync_api.ConsoleMessage) -> None:
+        if said.type == "error" and "/font-roboto/" not in said.location["url"]:  # TensorBoard's own with --path_prefix
+            wrong.append(f"{said.text} ({said.location['url']})")
+
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+    page.on("console", hear)
     local = (origin, "data:", "blob:")
     page.on("request", lambda request: None if request.url.startswith(local) else wrong.append(request.url))
     return wrong

@@ -88,7 +88,7 @@ def test_filter_by_text_pattern_type_and_verdict(server: Server, page: sync_api.
     box = frame.get_by_role("searchbox", name="Filter ops")
     box.fill("relu 2")
     expect(grid(frame).get_by_role("rowheader")).to_have_text(["/conv2/Relu"])
-    frame.get_by_label("regular expression").check()
+    frame.get_by_label("regex").check()
     box.fill("^/conv[12]/Conv$")
     expect(grid(frame).get_by_role("rowheader")).to_have_text(["/conv2/Conv", "/conv1/Conv"])
     box.fill("(")

@@ -28,9 +28,7 @@ export function App() {
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: Escape closes what is open, wherever the focus is
     <div class="app" onKeyDown={onEscape}>
-      <Loaded of={state.runs.value} what="the runs">
-        {() => (state.shownRuns.value.length ? <Shell /> : <NothingLogged />)}
-      </Loaded>
+      {state.shownRuns.value.length ? <Shell /> : <NoRuns />}
       <Tooltip />
     </div>
   );
@@ -131,6 +129,17 @@ function About() {
         </details>
       )}
     </div>
+  );
+}
+
+function NoRuns() {
+  return (
+    <main>
+      <h1 class="unseen">Quantization</h1>
+      <Loaded of={state.runs.value} what="the runs">
+        {() => <NothingLogged />}
+      </Loaded>
+    </main>
   );
 }
 

@@ -2,10 +2,13 @@
 
 import type { GridCell, GridColumn } from "./components/Grid.tsx";
 import { formatNumber, formatRange } from "./format.ts";
-import { type Column, type ColumnSpec, whyNull } from "./records.ts";
+import { type Column, type ColumnSpec, textAt, whyNull } from "./records.ts";
 import { colourOf, type Scale } from "./scale.ts";
 
 const WIDTHS: Record<string, number> = { name: 300, type: 120, verdict: 76, reason: 420, block: 160, unit: 160 };
+
+/** The verdict ok in plain words; the others come with a reason. */
+export const OK = "adds no more error than int8 usually does";
 
 export function labelOf(spec: ColumnSpec): string {
   return spec.label || spec.name;
@@ -54,7 +57,9 @@ export function opCell(
   if (!column) return { content: "…" };
   if (column.kind === "text") {
     const text = column.texts[column.codes[row]!] ?? "";
-    if (column.spec.name === "verdict") return { content: text && <Verdict verdict={text} /> };
+    if (column.spec.name === "verdict") {
+      return { content: text && <Verdict verdict={text} />, title: textAt(reason, row) || (text === "ok" ? OK : "") };
+    }
     return { content: text, title: text };
   }
   const value = column.values[row]!;

@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { Loading, Problem } from "../components/Status.tsx";
 import { map, readyValue } from "../loadable.ts";
-import { Verdict } from "../opcolumns.tsx";
+import { OK, Verdict } from "../opcolumns.tsx";
 import { numberAt, textAt } from "../records.ts";
 import * as state from "../state.ts";
 import { Facts } from "./detail/Facts.tsx";
@@ -53,6 +53,7 @@ function Body({ name }: { name: string }) {
   const [type, verdict, reason, clipped, ...place] = ["type", "verdict", "reason", "a_clipped", ...PLACE].map(
     (column) => readyValue(state.column(column)),
   );
+  const told = textAt(reason, row) || (textAt(verdict, row) === "ok" ? `It ${OK}` : "");
   return (
     <>
       <p>
@@ -69,7 +70,7 @@ function Body({ name }: { name: string }) {
           </button>
         )}
       </p>
-      {textAt(reason, row) && <p class="d-reason">{textAt(reason, row)}.</p>}
+      {told && <p class="d-reason">{told}.</p>}
       <ErrorBars columns={place} row={row} reason={reason} />
       <Tensors name={name} clipped={numberAt(clipped, row)} />
       {state.histograms(name).state !== "loading" && (

@@ -162,14 +162,14 @@ function FilterBox() {
         ref={box}
         type="search"
         aria-label="Filter ops"
-        placeholder={filter.value.regex ? "regular expression ( / )" : "words of the name or type ( / )"}
+        placeholder={filter.value.regex ? "regular expression" : "words of the name or type"}
         aria-invalid={typeof wrong === "string"}
         value={filter.value.text}
         onInput={(event) => {
           filter.value = { ...filter.value, text: event.currentTarget.value };
         }}
       />
-      <label class="check">
+      <label class="check" title="Read the filter as a regular expression">
         <input
           type="checkbox"
           checked={filter.value.regex}
@@ -177,7 +177,7 @@ function FilterBox() {
             filter.value = { ...filter.value, regex: event.currentTarget.checked };
           }}
         />
-        regular expression
+        regex
       </label>
       {typeof wrong === "string" && (
         <span class="wrong" role="alert">

@@ -64,6 +64,7 @@ export function TrialTable() {
             onClick={() => {
               const first = [...order.value].slice(0, state.MOST_COMPARED);
               state.compared.value = first.map((row) => runs[row]!.run);
+              refusal.value = "";
             }}
           >
             Compare the first {Math.min(runs.length, state.MOST_COMPARED)}

@@ -1,0 +1,80 @@
+"""`make screenshots`: the pictures of the README, from the demo's logs and, for large searches, from made-up ones."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from inc_tb.demo import run_demo
+from tests.browser.chromium import CHROMIUM, open_browser, sync_api
+from tests.browser.tab import open_tab
+from tests.made_runs import make_diagnosis, make_trials
+from tests.tensorboards import Server, serve
+
+TARGET = Path(__file__).parents[2] / "docs" / "screenshots"
+SIZE: sync_api.ViewportSize = {"width": 1360, "height": 820}
+
+
+def main() -> None:
+    if CHROMIUM is None:
+        raise SystemExit("the screenshots need chromium; Debian has it as a package.")
+    TARGET.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        demo, search = Path(folder, "demo"), Path(folder, "search")
+        run_demo(Console(quiet=True), demo)
+        make_trials(search, 12, [make_diagnosis(300, seed) for seed in range(4)])
+        with open_browser() as browser:
+            with serve(demo) as server:
+                server.wait_for_trials(3)
+                take(browser, server, "ops", show_rows)
+                take(browser, server, "detail", show_histogram, op="/conv1/Conv")
+                take(browser, server, "detail-dark", show_histogram, dark=True, op="/conv2/Conv")
+                take(browser, server, "suggestions", show_article, view="suggestions")
+                take(browser, server, "graph", show_graph, view="graph", op="/conv2/Conv")
+            with serve(search) as server:
+                server.wait_for_trials(12)
+                compared = ["trial-000", "trial-005", "trial-011"]
+                take(browser, server, "trials", show_matrix, view="trials", compare=compared)
+                take(browser, server, "profile", show_timeline, view="profile")
+
+
+def take(
+    browser: sync_api.Browser, server: Server, name: str, wait: Callable[[sync_api.FrameLocator], None], *,
+    dark: bool = False, **link: str | list[str],
+) -> None:  # fmt: skip
+    page = browser.new_page(viewport=SIZE)
+    wait(open_tab(page, server, dark=dark, **link))
+    page.wait_for_timeout(1000)  # what is drawn last
+    page.screenshot(path=TARGET / f"{name}.png")
+    page.close()
+
+
+def show_rows(frame: sync_api.FrameLocator) -> None:
+    frame.get_by_role("rowheader", name="/conv2/Conv", exact=True).wait_for()
+
+
+def show_histogram(frame: sync_api.FrameLocator) -> None:
+    frame.get_by_role("img", name="Channel ranges", exact=True).wait_for()
+
+
+def show_article(frame: sync_api.FrameLocator) -> None:
+    frame.get_by_role("article").first.wait_for()
+
+
+def show_graph(frame: sync_api.FrameLocator) -> None:
+    frame.get_by_role("button", name="/conv2/Conv, Conv").first.wait_for()
+
+
+def show_matrix(frame: sync_api.FrameLocator) -> None:
+    frame.get_by_role("grid", name="Ops by trial").get_by_role("rowheader").first.wait_for()
+
+
+def show_timeline(frame: sync_api.FrameLocator) -> None:
+    frame.get_by_role("img", name="Timeline").wait_for()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""Logs as they are in life: being written, damaged, from a newer version, deleted, large, behind a path."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+
+import inc_tb
+from inc_tb import dashboards, records
+from inc_tb.eventfile import EventFile
+from tests.browser.chromium import sync_api
+from tests.browser.tab import names, open_tab
+from tests.example_run import OPS, make_diagnosis, make_trial
+from tests.made_runs import make_diagnosis as make_large
+from tests.tensorboards import Server, serve
+
+expect = sync_api.expect
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> inc_tb.Diagnosis:
+    return make_diagnosis(tmp_path_factory.mktemp("models"))
+
+
+def log(folder: Path, diagnosis: inc_tb.Diagnosis, accuracy: float = 0.9) -> None:
+    with inc_tb.SummaryWriter(folder) as writer:
+        writer.add_diagnosis(diagnosis)
+        writer.add_trial(make_trial(folder.name, accuracy))
+
+
+def log_elements(folder: Path, tag: str, elements: list[bytes]) -> None:
+    file = EventFile(folder)
+    file.write(Event(wall_time=1.0, step=0, summary=Summary(value=[dashboards.blobs(tag, elements)])))
+    file.close()
+
+
+def reload(page: sync_api.Page) -> None:
+    page.locator("app-header-reload button").click()
+
+
+@contextmanager
+def served(page: sync_api.Page, logdir: Path | None, *flags: str) -> Iterator[Server]:
+    """The page leaves before the server ends, which it would rightly complain about."""
+    with serve(logdir, *flags) as server:
+        yield server
+        page.goto("about:blank")
+
+
+def until_listed(server: Server, *expected: str) -> None:
+    deadline = time.monotonic() + 30
+    while {run["name"] for run in server.get("plugin/quantization/runs")["runs"]} != set(expected):
+        assert time.monotonic() < deadline, server.get("plugin/quantization/runs")
+        time.sleep(0.2)
+
+
+def option(frame: sync_api.FrameLocator, run: str) -> sync_api.Locator:
+    return frame.get_by_role("option").filter(has=frame.get_by_text(run, exact=True))
+
+
+@pytest.mark.parametrize("loader", ["true", "false"])
+def test_a_new_trial_shows_after_a_reload(
+    loader: str, diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path
+) -> None:
+    log(tmp_path / "one", diagnosis)
+    with served(page, tmp_path, f"--load_fast={loader}", "--reload_interval=1") as server:
+        server.wait_for_trials(1)
+        frame = open_tab(page, server)
+        expect(option(frame, "one")).to_be_visible()
+        with inc_tb.SummaryWriter(tmp_path / "two") as writer:  # still open: a search that goes on
+            writer.add_diagnosis(diagnosis)
+            writer.add_trial(make_trial("two", 0.95))
+            server.wait_for_trials(2)
+            reload(page)
+            expect(option(frame, "two")).to_contain_text("0.9500")
+            option(frame, "two").click()
+            expect(frame.get_by_role("rowheader", name="/conv2/Conv", exact=True)).to_be_visible()
+
+
+def test_steps(diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path) -> None:
+    """A training that logs a diagnosis now and then: the newest is shown, the others are behind the slider."""
+    better = inc_tb.Diagnosis(**vars(diagnosis))
+    better.ops = records.OpTable(diagnosis.ops.columns, [diagnosis.ops[c].copy() for c in diagnosis.ops])
+    better.ops["added_sqnr_db"][2] = 33.0
+    with inc_tb.SummaryWriter(tmp_path / "qat") as writer:
+        for step, found in ((0, diagnosis), (100, diagnosis), (200, better)):
+            writer.add_diagnosis(found, step)
+    with served(page, tmp_path) as server:
+        frame = open_tab(page, server)
+        row = frame.get_by_role("row").filter(has=frame.get_by_role("rowheader", name="/conv2/Conv", exact=True))
+        slider = frame.get_by_role("slider", name="Step")
+        expect(slider).to_have_attribute("aria-valuetext", "step 200")
+        expect(row).to_contain_text("33.0")
+        slider.press("ArrowLeft")
+        expect(slider).to_have_attribute("aria-valuetext", "step 100")
+        expect(row).to_contain_text(f"{diagnosis.ops['added_sqnr_db'][2]:.1f}")
+        assert "step=100" in page.url
+
+
+def test_what_is_wrong_with_one_run_does_not_touch_the_others(
+    diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path
+) -> None:
+    log(tmp_path / "good", diagnosis)
+    log(tmp_path / "gone", diagnosis)
+    stored = records.encode_table(diagnosis.ops, diagnosis.meta)
+    log_elements(tmp_path / "damaged", "quantization/ops", [stored[0], *(blob[:-1] + b"x" for blob in stored[1:])])
+    newer = stored[0].replace(f'"version":{records.VERSION}'.encode(), b'"version":99')
+    log_elements(tmp_path / "newer", "quantization/ops", [newer, *stored[1:]])
+    log_elements(tmp_path / "trial-only", "quantization/trial", records.encode_rows("trial", [make_trial("t")]))
+    with served(page, tmp_path, "--reload_interval=1") as server:
+        frame = open_tab(page, server)
+        option(frame, "damaged").click()
+        expect(frame.get_by_role("alert")).to_contain_text("record is damaged")
+        option(frame, "newer").click()
+        expect(frame.get_by_role("alert")).to_contain_text("has version 99, this inc-tb reads up to 2. Update inc-tb.")
+        option(frame, "trial-only").click()
+        expect(frame.get_by_text("trial-only holds no diagnosis")).to_be_visible()
+        option(frame, "gone").click()
+        expect(frame.get_by_role("rowheader", name="/fc/Gemm", exact=True)).to_be_visible()
+        shutil.rmtree(tmp_path / "gone")
+        until_listed(server, "good", "damaged", "newer", "trial-only")
+        reload(page)
+        expect(frame.get_by_role("alert")).to_contain_text("The run gone is not there (any more)")
+        option(frame, "good").click()
+        expect(frame.get_by_role("rowheader", name="/fc/Gemm", exact=True)).to_be_visible()
+        expect(frame.get_by_role("alert")).to_have_count(0)
+
+
+def test_behind_a_path_and_with_named_logdirs(diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path) -> None:
+    log(tmp_path / "a" / "run", diagnosis)
+    log(tmp_path / "b" / "run", diagnosis)
+    spec = f"--logdir_spec=one:{tmp_path / 'a'},two:{tmp_path / 'b'}"
+    with served(page, None, spec, "--path_prefix=/deep/path") as server:
+        until_listed(server, "one/run", "two/run")
+        assert server.url.endswith("/deep/path/")
+        frame = open_tab(page, server)
+        expect(option(frame, "one/run")).to_be_visible()
+        option(frame, "two/run").click()
+        frame.get_by_role("rowheader", name="/conv1/Conv", exact=True).click()
+        expect(frame.get_by_role("img", name="Activation histogram")).to_be_visible()
+        frame.get_by_role("tab", name="Graph").click()
+        expect(frame.get_by_text("conv1").first).to_be_visible()
+
+
+def test_dark_as_tensorboard_is_set(diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path) -> None:
+    log(tmp_path / "run", diagnosis)
+    with served(page, tmp_path) as server:
+        frame = open_tab(page, server, dark=True)
+        body = frame.locator("body")
+        expect(body).to_have_css("background-color", "rgb(48, 48, 48)")
+        page.evaluate("document.body.classList.remove('dark-mode')")  # what TensorBoard's own button does
+        expect(body).to_have_css("background-color", "rgb(255, 255, 255)")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    logdir = tmp_path_factory.mktemp("large")
+    with inc_tb.SummaryWriter(logdir / "run") as writer:
+        writer.add_diagnosis(make_large(20_000, detail=64))
+    yield logdir
+
+
+@pytest.mark.slow
+def test_twenty_thousand_ops(large: Path, page: sync_api.Page) -> None:
+    with served(page, large) as server:
+        frame = open_tab(page, server)
+        expect(frame.get_by_text("20,000 ops")).to_be_visible(timeout=60_000)
+        grid = frame.get_by_role("grid", name="Ops", exact=True)
+        assert len(names(frame)) < 100  # only what is in sight is in the document
+        assert grid.get_attribute("aria-rowcount") == "20001"
+        grid.focus()
+        page.keyboard.press("End")
+        expect(grid.locator("[aria-rowindex='20001']")).to_be_visible()
+        grid.evaluate("grid => grid.scrollTop = grid.scrollHeight / 2")
+        expect(grid.locator("[aria-rowindex='10000']")).to_be_visible()
+        frame.get_by_role("searchbox", name="Filter ops").fill("layer.1999/ Softmax")
+        expect(grid.get_by_role("rowheader")).to_have_text(["/encoder/layer.1999/attention/Softmax"])
+
+
+def test_nothing_logged_says_what_to_do(page: sync_api.Page, tmp_path: Path) -> None:
+    file = EventFile(tmp_path / "run")
+    file.write(Event(wall_time=1.0, step=0, summary=Summary(value=[dashboards.scalar("loss", 0.5)])))
+    file.close()
+    with served(page, tmp_path) as server:
+        page.route("**/favicon.ico", lambda route: route.fulfill(body=""))  # the frame by itself has none
+        page.goto(f"{server.url}data/plugin_entry.html?name=quantization")
+        expect(page.get_by_role("heading", name="No quantization runs here yet")).to_be_visible()
+        expect(page.get_by_text("inc-tb diagnose fp32.onnx int8.onnx")).to_be_visible()
+
+
+def test_no_op_is_lost_in_the_python_loader(diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path) -> None:
+    log(tmp_path / "run", diagnosis)
+    with served(page, tmp_path, "--load_fast=false") as server:
+        server.wait_for_trials(1)
+        frame = open_tab(page, server)
+        expect(frame.get_by_role("rowheader", name="/fc/Gemm", exact=True)).to_be_visible()
+        assert sorted(names(frame)) == sorted(OPS)
