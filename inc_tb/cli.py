@@ -140,7 +140,8 @@ def _run_folder(logdir: Path, run: str | None, name: str) -> Path:
 
 def _invite(logdir: Path) -> None:
     place = escape(shlex.quote(str(logdir)))
-    _out.print(f"See it with\n\n    [bold]tensorboard --logdir {place}[/]\n", highlight=False, soft_wrap=True)
+    command = f"[bold]tensorboard --logdir {place}[/]"
+    _out.print(f"See it in TensorBoard's Quantization tab:\n\n    {command}\n", highlight=False, soft_wrap=True)
 
 
 def _print_json(value: Any) -> None:

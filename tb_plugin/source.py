@@ -98,7 +98,7 @@ class Source:
     def find_one(
         self, environ: Environ, kind: records.Kind, run: str, step: int | None, stamp: str
     ) -> dict[str, Place | Trouble]:
-        """The same for one run. What was found for a stamp holds for it: the page has a new one when the run changed."""
+        """The same for one run. What was found for a stamp holds: the page has a new one when the run changed."""
         key = plugin_util.experiment_id(environ), kind, run, step, stamp
         kept = self._places.get(key) if stamp else None
         if kept is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,12 +16,15 @@ OPS = ["/conv1/Conv", "/conv1/Relu", "/conv2/Conv", "/conv2/Relu", "/pool/Global
 OUTLIER = 100.0
 
 
-def make_models(folder: Path) -> tuple[Path, Path]:
-    """fp32.onnx and int8.onnx; channel 1 between the convolutions is scaled up and back, which int8 cannot take."""
+def make_models(folder: Path, *, outlier: float = OUTLIER, **settings: Any) -> tuple[Path, Path]:
+    """fp32.onnx and int8.onnx; channel 1 between the convolutions is scaled up and back, which int8 cannot take.
+
+    With an `outlier` of 1 the model is healthy; `settings` go to quantize_static.
+    """
     random = np.random.default_rng(7)
     w1, w2, w3 = (random.normal(size=shape).astype(np.float32) for shape in ((4, 2, 3, 3), (4, 4, 3, 3), (3, 4)))
-    w1[1] *= OUTLIER
-    w2[:, 1] /= OUTLIER
+    w1[1] *= outlier
+    w2[:, 1] /= outlier
     nodes = [
         helper.make_node("Conv", ["input", "w1"], ["c1"], OPS[0], pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["c1"], ["r1"], OPS[1]),
@@ -40,7 +44,7 @@ def make_models(folder: Path) -> tuple[Path, Path]:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     fp32, int8 = folder / "fp32.onnx", folder / "int8.onnx"
     onnx.save(model, fp32)
-    quantize_static(fp32, int8, _Batches(), quant_format=QuantFormat.QDQ)
+    quantize_static(fp32, int8, _Batches(), quant_format=QuantFormat.QDQ, **settings)
     return fp32, int8
 
 
@@ -49,8 +53,8 @@ def batches() -> list[dict[str, np.ndarray]]:
     return [{"input": random.normal(size=(8, 2, 6, 6)).astype(np.float32)} for _ in range(2)]
 
 
-def make_diagnosis(folder: Path) -> inc_tb.Diagnosis:
-    found = inc_tb.diagnose(*make_models(folder), batches())
+def make_diagnosis(folder: Path, **settings: Any) -> inc_tb.Diagnosis:
+    found = inc_tb.diagnose(*make_models(folder, **settings), batches())
     found.reference, found.quantized = "fp32.onnx", "int8.onnx"  # the same wherever the tests run
     return found
 

@@ -160,11 +160,11 @@ def test_dark_as_tensorboard_is_set(diagnosis: inc_tb.Diagnosis, page: sync_api.
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logdir = tmp_path_factory.mktemp("large")
     with inc_tb.SummaryWriter(logdir / "run") as writer:
         writer.add_diagnosis(make_large(20_000, detail=64))
-    yield logdir
+    return logdir
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 import inc_tb
 from tests.browser.chromium import sync_api
-from tests.browser.tab import names, open_tab
+from tests.browser.tab import cell, head, names, open_tab
 from tests.example_run import OPS, make_diagnosis, make_trial
 from tests.tensorboards import Server, serve
 
@@ -41,17 +41,6 @@ def grid(frame: sync_api.FrameLocator) -> sync_api.Locator:
     return frame.get_by_role("grid", name="Ops", exact=True)
 
 
-def header(frame: sync_api.FrameLocator, label: str) -> sync_api.Locator:
-    return grid(frame).get_by_role("columnheader").filter(has=frame.get_by_text(label, exact=True))
-
-
-def cell(frame: sync_api.FrameLocator, op: str, label: str) -> sync_api.Locator:
-    """The cell below a header, whatever its place."""
-    place = header(frame, label).get_attribute("aria-colindex")
-    row = grid(frame).get_by_role("row").filter(has=frame.get_by_role("rowheader", name=op, exact=True))
-    return row.locator(f"[aria-colindex='{place}']")
-
-
 def worst_first(diagnosis: inc_tb.Diagnosis, column: str) -> list[str]:
     return [str(diagnosis.ops["name"][row]) for row in diagnosis.worst(sort=column)]
 
@@ -60,25 +49,25 @@ def test_worst_ops_come_first(server: Server, page: sync_api.Page, diagnosis: in
     frame = open_tab(page, server)
     expect(frame.get_by_role("rowheader", name="/conv2/Conv", exact=True)).to_be_visible()
     assert names(frame) == worst_first(diagnosis, "added_sqnr_db")
-    expect(cell(frame, "/conv2/Conv", "added here")).to_have_text(f"{diagnosis.ops['added_sqnr_db'][2]:.1f}")
-    expect(cell(frame, "/conv2/Conv", "verdict")).to_have_text("bad")
-    expect(cell(frame, "/conv2/Conv", "reason")).to_contain_text(
+    expect(cell(frame, "Ops", "/conv2/Conv", "added here")).to_have_text(f"{diagnosis.ops['added_sqnr_db'][2]:.1f}")
+    expect(cell(frame, "Ops", "/conv2/Conv", "verdict")).to_have_text("bad")
+    expect(cell(frame, "Ops", "/conv2/Conv", "reason")).to_contain_text(
         "channels between /conv1/Conv and /conv2/Conv are up to"
     )
-    expect(cell(frame, "/conv1/Relu", "added here")).to_have_attribute("title", re.compile("compared there"))
+    expect(cell(frame, "Ops", "/conv1/Relu", "added here")).to_have_attribute("title", re.compile("compared there"))
 
 
 def test_sort_by_one_and_by_several(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
     frame = open_tab(page, server)
-    total = header(frame, "total")
-    expect(header(frame, "added here")).to_have_attribute("aria-sort", "ascending")
+    total = head(frame, "Ops", "total")
+    expect(head(frame, "Ops", "added here")).to_have_attribute("aria-sort", "ascending")
     total.get_by_role("button").click()
     expect(total).to_have_attribute("aria-sort", "ascending")
     assert names(frame) == worst_first(diagnosis, "total_sqnr_db")
     total.get_by_role("button").click()
     expect(total).to_have_attribute("aria-sort", "descending")
-    header(frame, "type").get_by_role("button").click()
-    header(frame, "op").get_by_role("button").click(modifiers=["Shift"])
+    head(frame, "Ops", "type").get_by_role("button").click()
+    head(frame, "Ops", "op").get_by_role("button").click(modifiers=["Shift"])
     assert names(frame) == [name for _, name in sorted(zip(diagnosis.ops["type"], OPS, strict=True))]
     assert "sort=type%2Cname" in page.url
 
@@ -121,14 +110,14 @@ def test_columns_are_chosen_ordered_pinned_and_remembered(server: Server, page: 
     expect(heads.nth(0)).to_contain_text("op")
     expect(heads.nth(1)).to_contain_text("output kurtosis")
     expect(heads.nth(1)).to_have_css("position", "sticky")
-    expect(header(frame, "type")).to_have_count(0)
+    expect(head(frame, "Ops", "type")).to_have_count(0)
 
 
 def test_headers_explain_themselves(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server)
-    for head in grid(frame).get_by_role("columnheader").all():
-        assert head.get_attribute("aria-description")
-    header(frame, "added here").hover()
+    for column in grid(frame).get_by_role("columnheader").all():
+        assert column.get_attribute("aria-description")
+    head(frame, "Ops", "added here").hover()
     told = frame.get_by_role("tooltip")
     expect(told).to_contain_text("normal: 25.0 dB or more")
     expect(told).to_contain_text("when the op gets the correct fp32 inputs")
@@ -138,8 +127,8 @@ def test_colours_follow_the_normal_range(server: Server, page: sync_api.Page) ->
     frame = open_tab(page, server)
     expect(frame.get_by_text("normal ≥ 25.0 dB")).to_be_visible()
     colour = "cell => getComputedStyle(cell).getPropertyValue('--cell')"
-    assert "hsl" in cell(frame, "/conv2/Conv", "added here").evaluate(colour)
-    assert cell(frame, "/fc/Gemm", "added here").evaluate(colour) == "transparent"
+    assert "hsl" in cell(frame, "Ops", "/conv2/Conv", "added here").evaluate(colour)
+    assert cell(frame, "Ops", "/fc/Gemm", "added here").evaluate(colour) == "transparent"
 
 
 def test_the_line_shows_where_the_error_jumps(server: Server, page: sync_api.Page) -> None:
@@ -223,7 +212,7 @@ def test_a_link_opens_what_it_says(server: Server, page: sync_api.Page) -> None:
     expect(frame.get_by_role("region", name="/fc/Gemm", exact=True)).to_be_visible()
     expect(frame.get_by_role("option", name=re.compile("trial-002"))).to_have_attribute("aria-selected", "true")
     expect(frame.get_by_role("searchbox", name="Filter ops")).to_have_value("fc")
-    expect(header(frame, "op")).to_have_attribute("aria-sort", "descending")
+    expect(head(frame, "Ops", "op")).to_have_attribute("aria-sort", "descending")
 
 
 def test_choosing_a_run(server: Server, page: sync_api.Page) -> None:
@@ -233,3 +222,18 @@ def test_choosing_a_run(server: Server, page: sync_api.Page) -> None:
     expect(frame.get_by_role("option", name=re.compile("trial-002"))).to_have_attribute("aria-selected", "true")
     frame.get_by_role("option", name=re.compile("trial-001")).click()
     expect(frame.get_by_role("option", name=re.compile("trial-001"))).to_have_attribute("aria-selected", "true")
+
+
+def test_on_a_narrow_screen(server: Server, page: sync_api.Page) -> None:
+    """Nothing sticks out at 900 px, and the drawer lies over the table instead of squeezing it."""
+    page.set_viewport_size({"width": 900, "height": 700})
+    frame = open_tab(page, server, op="/conv1/Conv")
+    expect(frame.get_by_role("img", name="Channel ranges", exact=True)).to_be_visible()
+    (inner,) = [found for found in page.frames if "plugin_entry" in found.url]
+    assert inner.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert inner.evaluate("document.querySelector('[role=grid]').clientWidth") > 600
+    frame.get_by_role("button", name="Close").click()
+    for view in ("Suggestions", "Trials", "Profile", "Graph"):
+        frame.get_by_role("tab", name=view).click()
+        expect(frame.get_by_role("tabpanel", name=view)).to_be_visible()
+        assert inner.evaluate("document.documentElement.scrollWidth <= innerWidth")

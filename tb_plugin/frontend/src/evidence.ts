@@ -71,12 +71,7 @@ const MEANINGS: Record<string, Meaning> = {
     "Share of the values in the outer 15/16 of the range; if there are hardly any, the steps there are wasted.",
   ),
   reach: meaning("reach", "value", null, "The largest magnitude that occurs."),
-  kurtosis: meaning(
-    "kurtosis",
-    "ratio",
-    [1, 30],
-    "How heavy the tails are: 3 for a bell curve, 1.8 for an even spread.",
-  ),
+  kurtosis: meaning("kurtosis", "", [1, 30], "How heavy the tails are: 3 for a bell curve, 1.8 for an even spread."),
   ratio: meaning(
     "ratio of the inputs' ranges",
     "ratio",

@@ -51,7 +51,7 @@ export function ErrorLine({ columns, rows, active, onOpen }: Props) {
         >
           <title>Total SQNR in dB from the model's input (left) to its output (right); 25 and more is normal</title>
           <rect class="normal-band" x={0} y={0} width={width} height={y(25)} />
-          <text class="muted" x={6} y={y(25) - 4}>
+          <text text-anchor="end" x={width - 6} y={14}>
             total error, normal from 25 dB up
           </text>
           <path d={path} class="line" />

@@ -22,7 +22,7 @@ const QUANTIZATION = [
   "unit",
 ];
 const TIMES = ["time_fp32_us", "time_int8_us", "convert_us", "params"];
-const PLACE = ["arrived_sqnr_db", "added_sqnr_db", "total_sqnr_db"];
+const PLACE = ["arrived_sqnr_db", "added_sqnr_db", "total_sqnr_db", "a_worst_channel_sqnr_db"];
 
 export function OpDetail() {
   const name = state.op.value;

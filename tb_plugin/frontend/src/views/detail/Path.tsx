@@ -2,7 +2,7 @@
 
 import { Loaded } from "../../components/Status.tsx";
 import { explained } from "../../components/Tooltip.tsx";
-import { formatNumber, formatRange, withUnit } from "../../format.ts";
+import { withUnit } from "../../format.ts";
 import { Help, labelOf } from "../../opcolumns.tsx";
 import { type Column, type GraphNode, numberAt, whyNull } from "../../records.ts";
 import * as state from "../../state.ts";
@@ -12,38 +12,39 @@ const MOST_DB = 60;
 export function ErrorBars(props: { columns: (Column | undefined)[]; row: number; reason: Column | undefined }) {
   const { columns, row, reason } = props;
   const known = columns.filter((column) => column !== undefined);
-  const normal = known[0]?.spec.normal?.[0] ?? 25;
   return (
     <section class="d-section" aria-label="Where the error comes from">
       <h3>Where the error comes from</h3>
-      {known.map((column) => {
-        const value = numberAt(column, row);
-        const level = Math.max(0, Math.min(1, value / MOST_DB));
-        return (
-          <div key={column.spec.name} class="d-db" {...explained(<Help spec={column.spec} />)}>
-            <span>{labelOf(column.spec)}</span>
-            <span class="d-db-track">
-              {!Number.isNaN(value) && (
-                <span class={value < normal ? "d-db-bar low" : "d-db-bar"} style={{ width: `${level * 100}%` }} />
-              )}
-              <span class="d-db-normal" style={{ left: `${(normal / MOST_DB) * 100}%` }} />
-            </span>
-            <span class="d-db-value">
-              {Number.isNaN(value) ? (
-                <span class="muted">{whyNull(column, row, reason) || "–"}</span>
-              ) : (
-                withUnit(value, "dB")
-              )}
-            </span>
-          </div>
-        );
-      })}
+      {known.map((column) => (
+        <Bar key={column.spec.name} column={column} row={row} reason={reason} />
+      ))}
       <p class="muted">
-        Signal to noise: longer is better; the mark is {formatNumber(normal, "dB")} dB, the end of what is normal (
-        {formatRange([normal, null], "dB")}). A low “added here” makes this op a culprit; a low “arrived” is somebody
-        else's.
+        Signal to noise: longer is better, the mark is where normal begins. A low “added here” makes this op a culprit,
+        as does a lost channel that other ops rely on; a low “arrived” is somebody else's.
       </p>
     </section>
+  );
+}
+
+function Bar({ column, row, reason }: { column: Column; row: number; reason: Column | undefined }) {
+  const value = numberAt(column, row);
+  const normal = column.spec.normal?.[0] ?? 0;
+  const width = `${Math.max(0, Math.min(1, value / MOST_DB)) * 100}%`;
+  return (
+    <div class="d-db" {...explained(<Help spec={column.spec} />)}>
+      <span>{labelOf(column.spec).replace(/^output /, "")}</span>
+      {Number.isNaN(value) ? (
+        <span class="d-db-none muted">{whyNull(column, row, reason) || "–"}</span>
+      ) : (
+        <>
+          <span class="d-db-track">
+            <span class={value < normal ? "d-db-bar low" : "d-db-bar"} style={{ width }} />
+            <span class="d-db-normal" style={{ left: `${(normal / MOST_DB) * 100}%` }} />
+          </span>
+          <span class="d-db-value">{withUnit(value, "dB")}</span>
+        </>
+      )}
+    </div>
   );
 }
 

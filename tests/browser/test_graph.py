@@ -1,0 +1,230 @@
+"""The model's graph, in a real TensorBoard with real logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import inc_tb
+from tests import made_runs
+from tests.browser.chromium import sync_api
+from tests.browser.tab import drawer, open_tab
+from tests.example_run import make_diagnosis
+from tests.tensorboards import Server, serve
+
+expect = sync_api.expect
+pytestmark = pytest.mark.browser
+
+MANY = made_runs.make_diagnosis(5000, detail=32)
+SLOW_MS = 30_000  # a layout may take its time on a busy machine
+RUN = "layer.0 … layer.22"  # 500 layers are 22 runs of consecutive ones
+
+
+@pytest.fixture(scope="module")
+def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> inc_tb.Diagnosis:
+    return make_diagnosis(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def server(diagnosis: inc_tb.Diagnosis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    logdir = tmp_path_factory.mktemp("logdir")
+    for name, logged in (("small", diagnosis), ("large", MANY)):
+        with inc_tb.SummaryWriter(logdir / name) as writer:
+            writer.add_diagnosis(logged)
+    with serve(logdir) as found:
+        found.wait_for_records({"small": "graph", "large": "graph"})
+        yield found
+
+
+def open_graph(page: sync_api.Page, server: Server, run: str = "small", **link: str) -> sync_api.FrameLocator:
+    frame = open_tab(page, server, view="graph", run=run, **link)
+    expect(canvas(frame)).to_be_visible(timeout=SLOW_MS)
+    return frame
+
+
+def canvas(frame: sync_api.FrameLocator) -> sync_api.Locator:
+    return frame.get_by_role("group", name="Model graph")
+
+
+def nodes(frame: sync_api.FrameLocator) -> sync_api.Locator:
+    """Ops and groups, without the buttons that open and close groups."""
+    return canvas(frame).locator("button.graph-node")
+
+
+def node(frame: sync_api.FrameLocator, name: str) -> sync_api.Locator:
+    """An op by its name, or a group as "Group …"."""
+    return nodes(frame).and_(canvas(frame).locator(f'[aria-label^="{name}, "]'))
+
+
+def seen(frame: sync_api.FrameLocator) -> sync_api.Locator:
+    return frame.get_by_role("status").filter(has_text="drawn")
+
+
+def middle(found: sync_api.Locator) -> tuple[float, float]:
+    box = found.bounding_box()
+    assert box is not None
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def expect_centred(frame: sync_api.FrameLocator, name: str) -> None:
+    """In the middle of what the drawer leaves of the picture."""
+    expect(node(frame, name)).to_have_attribute("aria-current", "true", timeout=SLOW_MS)
+    assert middle(node(frame, name)) == pytest.approx(middle(canvas(frame)), abs=20)  # the toolbar may wrap
+
+
+def decibels(diagnosis: inc_tb.Diagnosis, column: str, row: int) -> str:
+    return f"{diagnosis.ops[column][row]:.1f} dB"
+
+
+def test_ops_and_groups_with_their_values(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
+    frame = open_graph(page, server)
+    expect(seen(frame)).to_have_text("7 of 7 ops drawn")
+    conv1, conv2 = (decibels(diagnosis, "added_sqnr_db", row) for row in (0, 2))
+    expect(nodes(frame)).to_have_count(9)
+    for name, value in (
+        ("Group conv1", f"2 ops, worst added here {conv1}, worst verdict bad"),
+        ("/conv1/Conv", f"Conv, added here {conv1}, bad"),
+        ("/conv1/Relu", "Relu, added here has no value, bad"),
+        ("Group conv2", f"2 ops, worst added here {conv2}, worst verdict bad"),
+        ("/conv2/Conv", f"Conv, added here {conv2}, bad"),
+        ("/fc/Gemm", f"Gemm, added here {decibels(diagnosis, 'added_sqnr_db', 6)}, ok"),
+    ):
+        expect(node(frame, name)).to_have_accessible_name(f"{name}, {value}")
+    expect(canvas(frame).locator("svg path[marker-end]")).to_have_count(sum(len(n.inputs) for n in diagnosis.graph))
+    colour = "found => getComputedStyle(found.parentElement).getPropertyValue('--graph-colour')"
+    assert "hsl" in node(frame, "/conv2/Conv").evaluate(colour)
+    assert node(frame, "/fc/Gemm").evaluate(colour) == "transparent"
+
+
+def test_groups_open_and_close(server: Server, page: sync_api.Page) -> None:
+    frame = open_graph(page, server)
+    frame.get_by_role("button", name="Collapse conv1").click()
+    expect(node(frame, "/conv1/Conv")).to_have_count(0)
+    expect(node(frame, "Group conv1")).to_have_attribute("aria-expanded", "false")
+    expect(seen(frame)).to_have_text("5 of 7 ops drawn, the others in 1 closed group")
+    node(frame, "Group conv1").dblclick()
+    expect(node(frame, "/conv1/Conv")).to_be_visible()
+    frame.get_by_role("button", name="Collapse all").click()
+    expect(seen(frame)).to_have_text("3 of 7 ops drawn, the others in 2 closed groups")
+    expect(nodes(frame)).to_have_count(5)
+    frame.get_by_role("button", name="Expand all").click()
+    expect(seen(frame)).to_have_text("7 of 7 ops drawn")
+
+
+def test_colour_by_another_column(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
+    frame = open_graph(page, server)
+    by = frame.get_by_label("Colour by")
+    by.select_option("total_sqnr_db")
+    total = decibels(diagnosis, "total_sqnr_db", 6)
+    expect(node(frame, "/fc/Gemm")).to_have_accessible_name(f"/fc/Gemm, Gemm, total {total}, ok")
+    gemm = canvas(frame).locator(".graph-item").filter(has_text="fc/Gemm")
+    expect(gemm.locator(".graph-value")).to_have_text(f"Gemm · {total}")
+    assert "hsl" in node(frame, "/fc/Gemm").evaluate(
+        "found => getComputedStyle(found.parentElement).getPropertyValue('--graph-colour')"
+    )
+    assert "metric=total_sqnr_db" in page.url
+    by.select_option("params")
+    ends = [f"{int(value):,}" for value in diagnosis.ops["params"][[0, 1]]]
+    expect(node(frame, "Group conv1")).to_have_accessible_name(
+        f"Group conv1, 2 ops, {by.locator('option:checked').inner_text().partition(' (')[0]} "
+        f"{ends[1]} to {ends[0]}, worst verdict bad"
+    )
+    by.select_option("verdict")
+    expect(gemm.locator(".graph-value")).to_have_text("Gemm · ok")
+
+
+def test_selecting_opens_the_detail(server: Server, page: sync_api.Page) -> None:
+    frame = open_graph(page, server)
+    node(frame, "/conv2/Conv").click()
+    expect(drawer(frame, "/conv2/Conv").get_by_role("img", name="Activation histogram")).to_be_visible()
+    expect(node(frame, "/conv2/Conv")).to_have_accessible_name(re.compile(", selected$"))
+    expect(node(frame, "/conv1/Relu")).to_have_accessible_name(re.compile(", producer of the selected op$"))
+    expect(node(frame, "/conv2/Relu")).to_have_accessible_name(re.compile(", consumer of the selected op$"))
+    drawer(frame, "/conv2/Conv").get_by_role("region", name="Edge").get_by_role("button", name="/conv1/Relu").click()
+    expect(drawer(frame, "/conv1/Relu")).to_be_visible()
+    expect_centred(frame, "/conv1/Relu")
+    frame.get_by_role("button", name="Collapse conv1").click()
+    expect(node(frame, "Group conv1")).to_have_accessible_name(re.compile(", contains the selected op$"))
+    frame.get_by_role("button", name="Centre selection").click()
+    expect_centred(frame, "/conv1/Relu")
+
+
+def test_find_an_op(server: Server, page: sync_api.Page) -> None:
+    frame = open_graph(page, server)
+    frame.get_by_role("button", name="Collapse all").click()
+    box = frame.get_by_role("searchbox", name="Find op")
+    box.fill("conv relu")
+    found = frame.get_by_role("listbox", name="Found ops").get_by_role("option")
+    expect(found).to_have_text(["/conv1/Relu Relu", "/conv2/Relu Relu"])
+    page.keyboard.press("ArrowDown")
+    expect(found.nth(1)).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("Enter")
+    expect(drawer(frame, "/conv2/Relu")).to_be_visible()
+    expect_centred(frame, "/conv2/Relu")
+    box.fill("nothing is called so")
+    expect(frame.get_by_text("no op has these words in its name")).to_be_visible()
+
+
+def test_keyboard(server: Server, page: sync_api.Page) -> None:
+    frame = open_graph(page, server)
+    node(frame, "Group conv1").focus()
+    for key, name in (
+        ("ArrowDown", "/conv1/Conv"), ("ArrowDown", "/conv1/Relu"), ("ArrowDown", "/conv2/Conv"),
+        ("ArrowUp", "/conv1/Relu"), ("ArrowRight", "Group conv2"), ("ArrowLeft", "/conv1/Relu"),
+        ("End", "/fc/Gemm"), ("ArrowUp", "/Flatten"), ("Home", "Group conv1"),
+    ):  # fmt: skip
+        page.keyboard.press(key)
+        expect(node(frame, name)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(node(frame, "Group conv1")).to_have_attribute("aria-expanded", "false")
+    expect(node(frame, "Group conv1")).to_be_focused()
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    expect(drawer(frame, "/fc/Gemm")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(drawer(frame, "/fc/Gemm")).to_have_count(0)
+    world = canvas(frame).locator(".graph-world")
+    scale = "found => new DOMMatrix(getComputedStyle(found).transform).a"
+    before = world.evaluate(scale)
+    page.keyboard.press("-")
+    page.keyboard.press("-")
+    assert world.evaluate(scale) == pytest.approx(before / 1.25**2)
+    canvas(frame).focus()
+    left = middle(node(frame, "/fc/Gemm"))[0]
+    page.keyboard.press("ArrowRight")
+    assert middle(node(frame, "/fc/Gemm"))[0] == pytest.approx(left - 60, abs=1)
+
+
+def test_five_thousand_ops(server: Server, page: sync_api.Page) -> None:
+    frame = open_graph(page, server, "large")
+    expect(seen(frame)).to_have_text("0 of 5,000 ops drawn, the others in 22 closed groups")
+    added = MANY.ops["added_sqnr_db"]
+    expect(node(frame, f"Group {RUN}")).to_have_accessible_name(
+        re.compile(f"^Group {RUN}, 230 ops, worst added here {added[:230].min():.1f} dB, worst verdict ")
+    )
+    frame.get_by_role("button", name=f"Expand {RUN}").click()
+    expect(seen(frame)).to_have_text("0 of 5,000 ops drawn, the others in 44 closed groups", timeout=SLOW_MS)
+    frame.get_by_role("button", name="Expand layer.0", exact=True).click()
+    expect(seen(frame)).to_have_text("4 of 5,000 ops drawn, the others in 45 closed groups", timeout=SLOW_MS)
+    expect(node(frame, "/encoder/layer.0/Add")).to_have_accessible_name(re.compile(f"added here {added[3]:.1f} dB"))
+    frame.get_by_role("button", name=f"Collapse {RUN}").click()
+    expect(seen(frame)).to_have_text("0 of 5,000 ops drawn, the others in 22 closed groups", timeout=SLOW_MS)
+    frame.get_by_role("searchbox", name="Find op").fill("layer.321/mlp/up")
+    page.keyboard.press("Enter")
+    expect(drawer(frame, "/encoder/layer.321/mlp/up/MatMul")).to_be_visible()
+    expect_centred(frame, "/encoder/layer.321/mlp/up/MatMul")
+
+
+def test_a_picture_holds_so_many(server: Server, page: sync_api.Page) -> None:
+    frame = open_graph(page, server, "large")
+    frame.get_by_role("button", name="Expand all").click()
+    expect(frame.get_by_role("alert")).to_contain_text("a picture holds at most 1,500 nodes")
+    expect(seen(frame)).not_to_have_text("0 of 5,000 ops drawn, the others in 22 closed groups", timeout=SLOW_MS)
+    found = re.fullmatch(r"([\d,]+) of 5,000 ops drawn, the others in (\d+) closed groups", seen(frame).inner_text())
+    assert found is not None
+    assert 500 < int(found[1].replace(",", "")) + int(found[2]) <= 1500
+    frame.get_by_role("button", name="Collapse all").click()
+    expect(node(frame, "Group encoder")).to_have_attribute("aria-expanded", "false", timeout=SLOW_MS)
+    expect(frame.get_by_role("alert")).to_have_count(0)

@@ -1,0 +1,242 @@
+"""Suggestions and the configs that follow them, in a real TensorBoard with real logs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+import inc_tb
+from inc_tb.recipes import RECIPES, recipes
+from inc_tb.records import Effect, Suggestion
+from tests.browser.chromium import sync_api
+from tests.browser.tab import drawer, open_tab, press_copy
+from tests.example_run import OPS, make_diagnosis, make_trial
+from tests.tensorboards import Server, serve
+
+expect = sync_api.expect
+pytestmark = pytest.mark.browser
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
+TOOLS = {recipe.tool: recipe.label for recipe in RECIPES["onnx"]}
+GONE = "/gone/Conv"
+OVERLAPPING = [["/fc/Gemm", "/conv2/Relu"], ["/conv2/Relu", "/conv1/Conv"], [GONE, "/Flatten"]]
+
+
+@pytest.fixture(scope="module")
+def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> inc_tb.Diagnosis:
+    return make_diagnosis(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def suggestion(diagnosis: inc_tb.Diagnosis) -> Suggestion:
+    (found,) = diagnosis.suggestions
+    return found
+
+
+@pytest.fixture(scope="module")
+def tensors(diagnosis: inc_tb.Diagnosis) -> dict[str, str]:
+    return {node.name: node.tensor for node in diagnosis.graph}
+
+
+@pytest.fixture(scope="module")
+def server(
+    diagnosis: inc_tb.Diagnosis, tensors: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """trial-002 tried what trial-001 is told to; `several` has suggestions that overlap and one with a wrong name."""
+    logdir = tmp_path_factory.mktemp("logdir")
+    several = [overlapping(rank, ops, tensors) for rank, ops in enumerate(OVERLAPPING, start=1)]
+    for name, accuracy, logged, fallback in (
+        ("trial-001", 0.91, diagnosis, ["/fc/Gemm"]),
+        ("trial-002", 0.965, diagnosis, diagnosis.suggestions[0].ops),
+        ("several", 0.9, replace(diagnosis, suggestions=several), []),
+        ("healthy", 0.97, make_diagnosis(tmp_path_factory.mktemp("healthy"), outlier=1.0), []),
+    ):
+        with inc_tb.SummaryWriter(logdir / name) as writer:
+            writer.add_diagnosis(logged)
+            writer.add_trial(msgspec.structs.replace(make_trial(name, accuracy), fallback=fallback))
+    shutil.copytree(GOLDEN, logdir / "v1")
+    with serve(logdir) as found:
+        found.wait_for_records(dict.fromkeys(["trial-001", "trial-002", "several", "healthy", "v1"], "trial"))
+        yield found
+
+
+def overlapping(rank: int, ops: list[str], tensors: dict[str, str]) -> Suggestion:
+    effects = [
+        Effect("recovers", "less added noise", 0.25 / rank, "share", False, "a guess"),
+        Effect("costs", "larger weights", 1000.0 * rank, "bytes", True, "counted"),
+    ]
+    reason = f"reason number {rank}"
+    return Suggestion(ops, f"rule_{rank}", reason, {"kurtosis": 40.0}, recipes("onnx", ops, tensors), "", rank, effects)
+
+
+def article(frame: sync_api.FrameLocator, name: str) -> sync_api.Locator:
+    return frame.get_by_role("article", name=name, exact=True)
+
+
+def config(within: sync_api.Locator) -> sync_api.Locator:
+    return within.get_by_role("group", name="Config")
+
+
+def choose_tool(within: sync_api.Locator, tool: str) -> None:
+    within.get_by_role("listbox", name="Framework").select_option(label=TOOLS[tool])
+
+
+def fact(within: sync_api.Locator, label: str) -> sync_api.Locator:
+    found = within.locator("dl[aria-label=Evidence] > div").filter(has=within.page.locator(f"dt:text-is('{label}')"))
+    return found.locator("dd").first
+
+
+def test_reason_and_evidence(
+    server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis, suggestion: Suggestion
+) -> None:
+    frame = open_tab(page, server, view="suggestions", run="trial-001")
+    expect(frame.get_by_role("article")).to_have_count(1)
+    found = article(frame, "1. outlier channels")
+    expect(found.locator(".sg-because")).to_have_text(suggestion.because)
+    evidence = suggestion.evidence
+    expect(fact(found, "added SQNR")).to_have_text(f"{evidence['added_sqnr_db']:.1f} dB")
+    expect(fact(found, "channel ratio")).to_have_text(f"{evidence['channel_ratio']:.4g} × ⚠")
+    expect(fact(found, "lost channels")).to_have_text("75 % ⚠")
+    expect(fact(found, "median channel SQNR")).to_have_text(f"{evidence['median_channel_sqnr_db']:.1f} dB ⚠")
+    row = next(row for row in diagnosis.channels if (row.op, row.role) == ("/conv1/Conv", "output"))
+    reach = np.maximum(np.abs(np.array(row.min, float)), np.abs(np.array(row.max, float)))
+    expect(found.get_by_role("img")).to_have_accessible_name(
+        f"Channels of the output of /conv1/Conv: the largest reaches {reach.max():.4g}, "
+        f"the median of 4 channels {np.median(reach):.4g}, 1 outlier marked"
+    )
+    expect(found.locator("svg .sg-bar rect")).to_have_count(3)
+    expect(found.locator("svg .sg-outlier title")).to_contain_text("channel 1:")
+
+
+def test_ops_are_links_to_their_detail(server: Server, page: sync_api.Page, suggestion: Suggestion) -> None:
+    frame = open_tab(page, server, view="suggestions", run="trial-001")
+    ops = article(frame, "1. outlier channels").locator(".sg-ops")
+    expect(ops.get_by_role("button")).to_have_text(suggestion.ops)
+    ops.get_by_role("button", name="/conv2/Conv", exact=True).click()
+    expect(drawer(frame, "/conv2/Conv").get_by_role("img", name="Activation histogram")).to_be_visible()
+    expect(article(frame, "1. outlier channels")).to_be_visible()
+
+
+def test_measured_and_estimated_are_told_apart(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server, view="suggestions", run="trial-001")
+    found = article(frame, "1. outlier channels")
+    expect(found.locator(".sg-tried")).to_have_text(
+        "measured in trial-002: accuracy 0.9650 (+0.0550 against this run), fp32 has 0.9700"
+    )
+    effects = found.locator(".sg-effects").get_by_role("listitem")
+    expect(effects).to_have_count(3)
+    expect(effects.nth(0)).to_contain_text(re.compile(r"^Recovers.*99\.99 % estimated"))
+    expect(effects.nth(1)).to_contain_text(re.compile(r"^Costs.*648 B measured counted"))
+    expect(effects.nth(2)).to_contain_text(re.compile(r"^Costs.*ops that stay in fp32: 4 measured"))
+    found.get_by_role("link", name="trial-002").click()
+    expect(frame.get_by_role("option", name=re.compile("trial-002"))).to_have_attribute("aria-selected", "true")
+    expect(found.locator(".sg-tried")).to_have_count(0)
+
+
+def test_a_config_for_every_tool(
+    server: Server, page: sync_api.Page, suggestion: Suggestion, tensors: dict[str, str]
+) -> None:
+    frame = open_tab(page, server, view="suggestions", run="trial-001")
+    found = article(frame, "1. outlier channels")
+    copied = {}
+    for tool in TOOLS:
+        choose_tool(found, tool)
+        expect(config(found)).to_have_text(suggestion.recipes[tool], use_inner_text=True)
+        copied[tool] = press_copy(page, found.get_by_role("button", name="Copy config"))
+    assert copied == suggestion.recipes
+    assert list(copied) == ["onnxruntime", "onnxruntime-int16", "inc", "nncf", "torch", "tflite", "json"]
+    excluded = ast.parse(copied["onnxruntime"]).body[1]
+    assert isinstance(excluded, ast.Assign)
+    assert ast.literal_eval(excluded.value) == suggestion.ops
+    overridden = re.findall(r'^    "(.+)": \[', copied["onnxruntime-int16"], re.MULTILINE)
+    assert overridden == list(dict.fromkeys(tensors[op] for op in suggestion.ops)) == ["r1", "r2"]
+    patterns = re.findall(r'^    "([^"]+)": \{', copied["inc"], re.MULTILINE)
+    assert [op for op in OPS if any(re.fullmatch(p, op) for p in patterns)] == suggestion.ops
+    assert re.findall(r'set_module_name\("(.+)", None\)', copied["torch"]) == ["conv1", "conv2"]
+    for tool in ("nncf", "tflite"):
+        assert re.findall(r'"(/.+)"', copied[tool]) == suggestion.ops
+    assert json.loads(copied["json"]) == {"fp32": suggestion.ops}
+    for tool in ("onnxruntime", "onnxruntime-int16", "inc", "nncf", "torch", "tflite"):
+        ast.parse(copied[tool])
+
+
+def test_names_are_checked_against_the_model(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server, view="suggestions", run="several")
+    right, wrong = article(frame, "1. rule 1"), article(frame, "3. rule 3")
+    expect(right.locator(".sg-check")).to_have_text("✓ 2 of 2 names are in the model")
+    wrong.scroll_into_view_if_needed()  # far articles wait with their checks, which look at every op of the model
+    expect(wrong.locator(".sg-check")).to_have_text(f"⚠ 1 of 2 names are in the model; not {GONE}")
+    choose_tool(wrong, "inc")
+    expect(right.locator(".sg-check").nth(1)).to_have_text(
+        "✓ 2 of 2 patterns are exact: they match these ops and no others"
+    )
+    choose_tool(right, "torch")
+    expect(right.locator(".sg-check.wrong")).to_contain_text("inside are also 1 op that was not chosen: /conv2/Conv")
+    choose_tool(right, "onnxruntime-int16")
+    wrong.scroll_into_view_if_needed()
+    expect(wrong.locator(".sg-check").nth(1)).to_have_text(f"⚠ 1 of 2 tensors are known from the graph; not {GONE}")
+
+
+def test_ticked_suggestions_make_one_config(server: Server, page: sync_api.Page, tensors: dict[str, str]) -> None:
+    frame = open_tab(page, server, view="suggestions", run="several")
+    expect(frame.get_by_role("article").get_by_role("heading")).to_have_text(["1. rule 1", "2. rule 2", "3. rule 3"])
+    joint = frame.get_by_role("region", name="Joint config")
+    frame.get_by_role("checkbox", name="Combine 2. rule 2").check()
+    expect(joint.get_by_role("status").first).to_have_text("1 suggestion, 2 ops")
+    frame.get_by_role("checkbox", name="Combine 1. rule 1").check()
+    expect(joint.get_by_role("status").first).to_have_text("2 suggestions, 3 ops")
+    union = ["/conv1/Conv", "/conv2/Relu", "/fc/Gemm"]
+    expect(joint.locator(".sg-ops").get_by_role("button")).to_have_text(union)
+    wanted = recipes("onnx", union, tensors)
+    for tool in TOOLS:
+        choose_tool(joint, tool)
+        expect(config(joint)).to_have_text(wanted[tool], use_inner_text=True)
+        assert press_copy(page, joint.get_by_role("button", name="Copy config")) == wanted[tool]
+    joint.get_by_role("button", name="Combine all").click()
+    expect(joint.get_by_role("status").first).to_have_text("3 suggestions, 5 ops")
+    joint.get_by_role("button", name="Clear").click()
+    expect(config(joint)).to_have_count(0)
+
+
+def test_a_joint_config_may_keep_what_is_in_fp32(server: Server, page: sync_api.Page, suggestion: Suggestion) -> None:
+    frame = open_tab(page, server, view="suggestions", run="trial-001")
+    joint = frame.get_by_role("region", name="Joint config")
+    joint.get_by_role("button", name="Combine all").click()
+    expect(joint.locator(".sg-tried")).to_contain_text("measured in trial-002: accuracy 0.9650")
+    expect(joint.locator(".sg-ops").get_by_role("button")).to_have_text(suggestion.ops)
+    joint.get_by_label("also 1 op that this run keeps in fp32 already").check()
+    expect(joint.locator(".sg-ops").get_by_role("button")).to_have_text([*suggestion.ops, "/fc/Gemm"])
+    expect(config(joint)).to_contain_text('    "/fc/Gemm",\n]')
+
+
+def test_a_healthy_model(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server, view="suggestions", run="healthy")
+    expect(frame.get_by_role("heading", name="No suggestions: no op adds more error than int8 usually")).to_be_visible()
+    frame.get_by_role("button", name="Ops by total error").click()
+    expect(frame.get_by_role("tab", name="Ops")).to_have_attribute("aria-selected", "true")
+    assert "sort=total_sqnr_db" in page.url
+
+
+def test_a_log_of_version_1(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server, view="suggestions", run="v1")
+    (diagnosis,) = inc_tb.load(GOLDEN).diagnoses.values()
+    (suggestion,) = diagnosis.suggestions
+    found = article(frame, "1. outlier channels")
+    expect(found.locator(".sg-because")).to_have_text(suggestion.because)
+    expect(found.get_by_role("img")).to_have_accessible_name(re.compile("^Channels of the output of /conv1/Conv:"))
+    listbox = found.get_by_role("listbox", name="Framework")
+    expect(listbox.get_by_role("option")).to_have_text(list(suggestion.recipes))
+    for tool, text in suggestion.recipes.items():
+        listbox.select_option(tool)
+        assert press_copy(page, found.get_by_role("button", name="Copy config")) == text
+    frame.get_by_role("checkbox", name="Combine 1. outlier channels").check()
+    expect(frame.get_by_role("region", name="Joint config")).to_contain_text("logged by an older inc-tb")
