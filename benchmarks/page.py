@@ -129,8 +129,8 @@ SORT = """async column => {
 COMPARE = """async () => {
   const start = performance.now();
   [...document.querySelectorAll('button')].find(button => button.textContent.startsWith('Compare the first')).click();
-  const shown = () => document.querySelectorAll('[role=grid][aria-label="Ops by trial"] .grid-row.body').length;
-  while (!shown()) await new Promise(requestAnimationFrame);
+  const cells = () => [...document.querySelectorAll('[role=grid][aria-label="Ops by trial"] [role=gridcell]')];
+  while (!cells().length || cells().some(cell => cell.textContent === '…')) await new Promise(requestAnimationFrame);
   return (performance.now() - start) / 1000;
 }"""
 DETAIL = """async row => {

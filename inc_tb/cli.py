@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
 import subprocess
 import sys
 import traceback
@@ -140,8 +142,9 @@ def _run_folder(logdir: Path, run: str | None, name: str) -> Path:
 
 def _invite(logdir: Path) -> None:
     place = escape(shlex.quote(str(logdir)))
-    command = f"[bold]tensorboard --logdir {place}[/]"
-    _out.print(f"See it in TensorBoard's Quantization tab:\n\n    {command}\n", highlight=False, soft_wrap=True)
+    beside = Path(sys.executable).with_name("tensorboard")  # where the venv is not activated, as after `make demo`
+    program = "tensorboard" if shutil.which("tensorboard") else escape(shlex.quote(os.path.relpath(beside)))
+    _out.print(f"See it with\n\n    [bold]{program} --logdir {place}[/]\n", highlight=False, soft_wrap=True)
 
 
 def _print_json(value: Any) -> None:

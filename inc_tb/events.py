@@ -21,7 +21,7 @@ from inc_tb.capture import read_graph
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, RecordError, UsageError
 from inc_tb.eventfile import EventFile, event_files, read_events
-from inc_tb.recipes import RECIPES
+from inc_tb.recipes import Settings, fitted
 from inc_tb.records import OpTable, ProfileRow, Suggestion, Trial
 
 REFERENCE_RUN = "fp32"
@@ -96,14 +96,17 @@ class SummaryWriter:
     def _write_reference(self, diagnosis: Diagnosis) -> None:
         """Every op once, however many trials have it among their worst."""
         folder, mark = _reference_run(self.logdir, diagnosis)
-        there = [event for path in event_files(folder) for event in read_events(path)]
-        known = {value.tag for event in there for value in event.summary.value}
+        known: set[str] = set()
+        has_graph = False
+        for event in (event for path in event_files(folder) for event in read_events(path)):
+            known.update(value.tag for value in event.summary.value)
+            has_graph |= bool(event.graph_def)
         values = [
             dashboards.reference_text(diagnosis),
             *dashboards.histograms_of(diagnosis, "reference", self.worst_ops),
         ]
         missing = [value for value in values if value.tag not in known]
-        needs_graph = len(diagnosis.graph) > GRAPH_OPS and not any(event.graph_def for event in there)
+        needs_graph = len(diagnosis.graph) > GRAPH_OPS and not has_graph
         if missing or needs_graph:
             file = EventFile(folder, mark)
             file.write(Event(wall_time=time.time(), step=0, summary=Summary(value=missing)))
@@ -154,7 +157,9 @@ def diagnosis_records(diagnosis: Diagnosis) -> list[Summary.Value]:
         "histograms": diagnosis.histograms, "channels": diagnosis.channels,
         "suggestions": diagnosis.suggestions, "graph": diagnosis.graph,
     }  # fmt: skip
-    meta: dict[records.RowKind, Any] = {"suggestions": {"recipes": RECIPES.get(diagnosis.framework, ())}}
+    columns = ("act_dtype", "weight_dtype", "weight_granularity")
+    settings = Settings.seen_in(*(diagnosis.ops.get(column, ()) for column in columns))
+    meta: dict[records.RowKind, Any] = {"suggestions": {"recipes": fitted(diagnosis.framework, settings)}}
     table = records.encode_table(diagnosis.ops, diagnosis.meta)
     return [
         dashboards.blobs("quantization/ops", table),

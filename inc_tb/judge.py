@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from inc_tb.metrics import Measurement
-from inc_tb.recipes import recipes
+from inc_tb.recipes import Settings, fitted, write
 from inc_tb.records import Effect, Op, Suggestion
 from inc_tb.rules import RULES, Finding, finite
 from inc_tb.scene import LAYOUT, WATCH_DB, Scene, added_db, harm_db
@@ -78,7 +78,7 @@ def _as_suggestion(group: Sequence[Finding], rank: int, scene: Scene, framework:
         because += f". The same in {len(group)} places ({matched} ops match {' and '.join(patterns)})"
         evidence.update(places=len(group), matches=matched)
     tensors = {name: scene.by_name[name].op.tensor for name in ops}
-    texts = recipes(framework, ops, tensors, patterns)
+    texts = {recipe.tool: write(recipe, ops, tensors, patterns) for recipe in fitted(framework, settings_of(scene))}
     return Suggestion(ops, worst.rule, because, evidence, texts, "|".join(patterns), rank, effects_of(ops, scene))
 
 
@@ -90,11 +90,20 @@ def effects_of(ops: Sequence[str], scene: Scene) -> list[Effect]:
     found = []
     if math.isfinite(all_noise) and all_noise > 0:
         how = "the share of these ops in the noise that all ops add, each relative to its own signal"
-        found.append(Effect("recovers", "less added noise", noise / all_noise, "share", False, how))
+        found.append(Effect("recovers", "less added noise", noise / all_noise, "share", "estimated", how))
     size = sum(op.params * (4 - weight_bits(op) / 8) for op in weights)
-    found.append(Effect("costs", "larger weights", size, "bytes", True, "counted: 4 bytes a weight instead of int8's"))
-    found.append(Effect("costs", "ops that stay in fp32", len(ops), "count", True, "counted"))
+    found.append(Effect("costs", "larger weights", size, "bytes", "counted", "4 bytes a weight instead of int8's"))
+    found.append(Effect("costs", "ops that stay in fp32", len(ops), "count", "counted", "the ops of this suggestion"))
     return found
+
+
+def settings_of(scene: Scene) -> Settings:
+    ops = [m.op for m in scene.all]
+    return Settings.seen_in(
+        (op.activation.dtype for op in ops if op.activation is not None),
+        (op.weight.dtype for op in ops if op.weight is not None),
+        (op.weight.granularity for op in ops if op.weight is not None),
+    )
 
 
 def weight_bits(op: Op) -> int:

@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
 
 from inc_tb.records import Recipe
 
@@ -19,16 +23,16 @@ _STATIC = "quantize_static(\n    model_input, model_output, calibration_data_rea
 
 ONNXRUNTIME = Recipe(
     "onnxruntime", "ONNX Runtime: nodes_to_exclude",
-    "from onnxruntime.quantization import quantize_static\n\nnodes_to_exclude = [\n", "    {name}", ",\n",
-    f",\n]\n{_STATIC}    nodes_to_exclude=nodes_to_exclude,\n)",
-    "Keeps the ops in fp32.",
+    "from onnxruntime.quantization import QuantType, quantize_static\n\nnodes_to_exclude = [\n", "    {name}", ",\n",
+    f",\n]\n{_STATIC}    nodes_to_exclude=nodes_to_exclude,\n{{settings}})",
+    "Keeps the ops in fp32 and everything else as it is in this model.",
 )  # fmt: skip
 ONNXRUNTIME_INT16 = Recipe(
     "onnxruntime-int16", "ONNX Runtime: tensor overrides (16 bit)",
     "from onnxruntime.quantization import QuantFormat, QuantType, quantize_static\n\noverrides = {\n",
     '    {tensor}: [{"quant_type": QuantType.QUInt16}]', ",\n",
     f",\n}}\n{_STATIC}"
-    '    quant_format=QuantFormat.QDQ,\n    extra_options={"TensorQuantOverrides": overrides},\n)',
+    '    quant_format=QuantFormat.QDQ,\n    extra_options={"TensorQuantOverrides": overrides},\n{settings})',
     "Keeps the ops quantized and gives what they write 16 bits. Cures causes in the activations, not those in the "
     "weights, which stay int8. On a CPU, ops that touch a 16-bit tensor compute in float.",
 )  # fmt: skip
@@ -69,11 +73,36 @@ RECIPES: Mapping[str, Sequence[Recipe]] = {
 }
 
 
-def recipes(
-    framework: str, ops: Sequence[str], tensors: Mapping[str, str], patterns: Sequence[str] = ()
-) -> dict[str, str]:
-    """Tool -> text that can be pasted there. `patterns` cover the ops, `tensors` are what each op writes."""
-    return {r.tool: write(r, ops, tensors, patterns) for r in RECIPES[framework]}
+_ONNX_TYPES = {"int8": "QInt8", "uint8": "QUInt8", "int16": "QInt16", "uint16": "QUInt16"}
+
+
+class Settings(NamedTuple):
+    """How a model is quantized, as far as it shows; a config that leaves it out would quantize another way."""
+
+    per_channel: bool
+    activation: str
+    weight: str
+
+    @classmethod
+    def seen_in(cls, activations: Iterable[str], weights: Iterable[str], granularities: Iterable[str]) -> Settings:
+        """From the types and granularities of all ops; "" stands for fp32."""
+
+        def usual(dtypes: Iterable[str]) -> str:
+            return next((found for found, _ in Counter(d for d in dtypes if d).most_common(1)), "")
+
+        return cls("per channel" in set(granularities), usual(activations), usual(weights))
+
+
+def fitted(framework: str, settings: Settings) -> list[Recipe]:
+    """The recipes of a framework for a model that is quantized so."""
+    lines = ["    per_channel=True,\n"] if settings.per_channel else []
+    for argument, dtype in (("activation_type", settings.activation), ("weight_type", settings.weight)):
+        if dtype in _ONNX_TYPES and dtype != "int8":  # which is what quantize_static takes unless told otherwise
+            lines.append(f"    {argument}=QuantType.{_ONNX_TYPES[dtype]},\n")
+    return [
+        msgspec.structs.replace(recipe, after=recipe.after.replace("{settings}", "".join(lines)))
+        for recipe in RECIPES.get(framework, ())
+    ]
 
 
 def write(recipe: Recipe, ops: Sequence[str], tensors: Mapping[str, str], patterns: Sequence[str] = ()) -> str:

@@ -204,8 +204,7 @@ class Effect(msgspec.Struct):
     label: str
     value: float
     unit: str
-    measured: bool
-    """Whether the change was tried or counted; otherwise `value` is an estimate."""
+    basis: Literal["measured", "counted", "estimated"]
     how: str
 
 

@@ -20,6 +20,7 @@ from inc_tb.metrics import Measurement
 from inc_tb.scene import (
     EXPLAINS_DB,
     FLUSHED,
+    LOST_CHANNEL_DB,
     OUTLIER_RATIO,
     WATCH_DB,
     Scene,
@@ -32,6 +33,7 @@ from inc_tb.scene import (
     reach_of,
     rounding_db,
     share_beyond,
+    share_outside,
     weight_db,
     weights_explain,
 )
@@ -97,14 +99,14 @@ def clipped_range(m: Measurement, scene: Scene) -> Finding | None:
         if not np.ptp(quantization.limits):
             because = f"the output of {edge.op.name} is quantized with the scale 0, which leaves nothing of it"
             return Finding("clipped_range", scene.edge_ops(edge), because, {"scale": 0.0})
-        share = number(metrics.clipped(stats, quantization))
         low, high = float(np.min(quantization.limits[0])), float(np.max(quantization.limits[1]))
+        share = share_outside(stats, low, high, margin=(high - low) / 255 / 2)
         steps = max(stats.extreme("neg_x_min") + low, stats.extreme("x_max") - high) * 255 / (high - low)
         if share > CLIPPED and steps > CLIPPED_STEPS and (edge is m or added_db(edge) < scene.limit):
             found = f"[{-stats.extreme('neg_x_min'):.3g}, {stats.extreme('x_max'):.3g}]"
             because = (
-                f"{share:.2%} of the output of {edge.op.name} lie outside [{low:.3g}, {high:.3g}], which is all that "
-                f"its quantized type can hold; fp32 has {found}. Calibrate with data like this, or with min-max"
+                f"{share:.2%} of the output of {edge.op.name} lie clearly outside [{low:.3g}, {high:.3g}], which is all "
+                f"that its quantized type can hold; fp32 has {found}. Calibrate with data like this, or with min-max"
             )
             return Finding("clipped_range", scene.edge_ops(edge), because, {"clipped": share, "low": low, "high": high})
     return None
@@ -139,13 +141,15 @@ def outlier_channels(m: Measurement, scene: Scene) -> Finding | None:
     ranges = metrics.channel_ranges(edge.output) if edge.output is not None else np.zeros(0)
     outliers = np.flatnonzero(ranges > OUTLIER_RATIO * np.median(ranges[ranges > 0])).tolist()
     channels = known_channels(edge)
-    share = float(np.mean(channels < 10)) if channels.size else 0.0
+    share = float(np.mean(channels < LOST_CHANNEL_DB)) if channels.size else 0.0
     reader = scene.readers(edge)[0]
+    are = "is" if len(outliers) == 1 else "are up to"
     because = (
-        f"{len(outliers)} of {len(ranges)} channels between {edge.op.name} and {reader.op.name} are up to "
-        f"{outlier_ratio(edge):.0f} times larger than the median channel; the scale that all share drowns {share:.0%} "
-        f"of the channels in rounding noise (under 10 dB)"
+        f"{len(outliers)} of {len(ranges)} channels between {edge.op.name} and {reader.op.name} {are} "
+        f"{outlier_ratio(edge):.0f} times larger than the median channel; the scale that all share "
     )
+    drowned = f"drowns {share:.0%} of the channels in rounding noise (under {LOST_CHANNEL_DB:.0f} dB)"
+    because += drowned if share >= 0.005 else "leaves the others few of its steps"
     if added_db(reader) < WATCH_DB:
         because += f" and {_leaves(reader)}"
     evidence = {

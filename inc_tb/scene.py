@@ -22,6 +22,8 @@ LOST_DB = 20.0
 EXPLAINS_DB = 6.0
 """One source of noise explains the whole if it is at most this much weaker."""
 OUTLIER_RATIO = 8.0
+LOST_CHANNEL_DB = 10.0
+"""A channel with less than this has lost what it carried."""
 FLUSHED = 0.5
 LAYOUT = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Identity", "MaxPool", "Expand"}
 
@@ -154,6 +156,13 @@ def share_beyond(stats: PairStats, limit: float) -> float:
     edges, counts = stats.reference.edges, stats.reference.counts
     beyond = counts[(edges[:-1] >= limit) | (edges[1:] <= -limit)].sum()
     return float(beyond) / max(1, stats.reference.total)
+
+
+def share_outside(stats: PairStats, low: float, high: float, margin: float) -> float:
+    """Share of reference values that lie further outside than rounding moves them, to the width of a histogram bin."""
+    edges, counts = stats.reference.edges, stats.reference.counts
+    outside = counts[(edges[:-1] >= high + margin) | (edges[1:] <= low - margin)].sum()
+    return float(outside) / max(1, stats.reference.total)
 
 
 def _known(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -200,7 +200,8 @@ class Source:
                 return work(item)
             except RecordError as error:
                 return Trouble(str(error))
-            except (NotFoundError, KeyError):  # the Python loader has KeyError for a run that it has dropped
+            except (NotFoundError, KeyError, IndexError):
+                # The Python loader has the last two for a run that it dropped, or that has other elements now.
                 return Trouble(_gone(run_of(item)))
             except (PublicError, grpc.RpcError) as error:
                 return Trouble(_unreadable(run_of(item), error))

@@ -12,12 +12,13 @@ import numpy as np
 import inc_tb
 from inc_tb.judge import patterns_of
 from inc_tb.metrics import COLUMNS
-from inc_tb.recipes import recipes
+from inc_tb.recipes import Settings, fitted, write
 from inc_tb.records import ChannelRow, Effect, GraphNode, HistogramRow, OpTable, ProfileRow, Span, Suggestion, Trial
 
 BLOCK = ("attention/qkv/MatMul", "attention/Softmax", "attention/out/MatMul", "Add", "norm/LayerNormalization",
          "mlp/up/MatMul", "mlp/Gelu", "mlp/down/MatMul", "Add_1", "norm_1/LayerNormalization")  # fmt: skip
 BITS = 2.0 ** np.arange(8)
+SETTINGS = Settings(per_channel=True, activation="uint8", weight="int8")
 MISSING = "needs a probe of the outputs, which has not run"
 
 
@@ -91,11 +92,11 @@ def _suggestion(rank: int, names: list[str], at: int) -> Suggestion:
     ops = names[at : at + 2]
     because = f"quantizing it leaves {names[at]} 8.0 dB signal to noise where over 25 is healthy"
     effects = [
-        Effect("recovers", "less added noise", 0.5 / rank, "share", False, "the share of these ops in all noise"),
-        Effect("costs", "larger weights", 49152.0 * rank, "bytes", True, "counted: 4 bytes a weight instead of 1"),
+        Effect("recovers", "less added noise", 0.5 / rank, "share", "estimated", "the share of these ops in all noise"),
+        Effect("costs", "larger weights", 49152.0 * rank, "bytes", "counted", "4 bytes a weight instead of 1"),
     ]
     evidence = {"op": names[at], "added_sqnr_db": 8.0, "channel_ratio": 40.0, "channels": [3, 7]}
-    texts = recipes("onnx", ops, {})
+    texts = {recipe.tool: write(recipe, ops, {}) for recipe in fitted("onnx", SETTINGS)}
     return Suggestion(ops, "outlier_channels", because, evidence, texts, "|".join(patterns_of(ops)), rank, effects)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -27,7 +28,10 @@ def build(what: str, source: Path, target: Path, **environment: str) -> Path:
 def test_an_sdist_carries_the_page_and_needs_no_npm(tmp_path: Path) -> None:
     """The page is built where there is its source, with the node from PyPI: there is none on the PATH."""
     nowhere = {"PATH": str(tmp_path), "npm_config_registry": "http://127.0.0.1:9"}
-    sdist = build("sdist", ROOT, tmp_path / "sdist", PATH=str(tmp_path))
+    checkout = tmp_path / "checkout"  # the page of this one may be in use
+    left_out = shutil.ignore_patterns(".*", "node_modules", "static", "docs")
+    shutil.copytree(ROOT, checkout, ignore=left_out)
+    sdist = build("sdist", checkout, tmp_path / "sdist", PATH=str(tmp_path))
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.glob("inc_tb-*")

@@ -45,10 +45,10 @@ def test_a_suggestion_says_what_it_gives_and_what_it_costs(quantized: Callable[.
         if db == db
     }
     share = sum(noise.get(name, 0) for name in first.ops) / sum(noise.values())
-    assert (recovers.kind, recovers.measured, recovers.value) == ("recovers", False, pytest.approx(share))
+    assert (recovers.kind, recovers.basis, recovers.value) == ("recovers", "estimated", pytest.approx(share))
     assert share > 0.9
     params = sum(p for name, p in zip(found.ops["name"], found.ops["params"], strict=True) if name in first.ops)
-    assert (size.kind, size.measured, size.value) == ("costs", True, 3 * params)  # 4 bytes instead of 1
+    assert (size.kind, size.basis, size.value) == ("costs", "counted", 3 * params)  # 4 bytes instead of 1
     assert (count.value, count.unit) == (len(first.ops), "count")
 
 

@@ -679,7 +679,7 @@ class TestStatic:
     )  # fmt: skip
     def test_nothing_else(self, name: str, page: Tab) -> None:
         reply = page.ask(f"/static/{name}")
-        assert b"secret\n" not in reply.data
+        assert b"secret" not in reply.data.replace(b"secret.js", b"")  # an answer may repeat the name
         assert b"root:" not in reply.data
         if name == "index.js/":
             return  # the same file in other words

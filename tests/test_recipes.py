@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from inc_tb.recipes import RECIPES, recipes, write
+from inc_tb.recipes import Settings, fitted, write
 from inc_tb.records import Recipe
 
 CASES = Path(__file__).parent / "data" / "recipe_cases.json"
@@ -21,6 +21,8 @@ ODD = [
     'say "hi"', "back\\slash", "it's", "élan/été/Ünï", "a.b[0](1)*+?^$|{2}", "line\nbreak\r\ttab", "\x01\x7f\u2028",
     "😀", "{name}", "x{tensor}y{pattern}", "$&$1$$", "/", "//double//slash//", " spaces ", "tensorflow/op:0",
 ]  # fmt: skip
+USUAL = Settings(per_channel=False, activation="int8", weight="int8")
+RECIPES = fitted("onnx", USUAL)
 EVERY_WORD = Recipe("every", "every word", "<", "{name} {pattern} {tensor} {module} {name} {other}", "; ", ">")
 
 
@@ -33,9 +35,15 @@ def cases() -> list[dict[str, Any]]:
     ]
     return [
         {"recipe": msgspec.to_builtins(r), "ops": ops, "tensors": tensors, "text": write(r, ops, tensors)}
-        for r in (*RECIPES["onnx"], EVERY_WORD)
+        for r in (*RECIPES, EVERY_WORD)
         for ops, tensors in given
     ]
+
+
+def recipes(
+    ops: list[str], tensors: dict[str, str] | None = None, patterns: list[str] | None = None, settings: Settings = USUAL
+) -> dict[str, str]:
+    return {r.tool: write(r, ops, tensors or {}, patterns or []) for r in fitted("onnx", settings)}
 
 
 def run(text: str, **names: Any) -> dict[str, Any]:
@@ -47,7 +55,7 @@ def test_the_page_is_held_to_the_same_texts() -> None:
     assert json.loads(CASES.read_text()) == cases(), "recipes have changed: python -m tests.test_recipes"
 
 
-@pytest.mark.parametrize("recipe", RECIPES["onnx"], ids=lambda recipe: recipe.tool)
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.tool)
 def test_every_text_is_python_that_holds_the_names(recipe: Recipe) -> None:
     tree = ast.parse(write(recipe, ODD, {}))
     strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
@@ -58,29 +66,29 @@ def test_every_text_is_python_that_holds_the_names(recipe: Recipe) -> None:
 
 
 def test_the_list_of_names_is_json() -> None:
-    assert json.loads(recipes("onnx", ODD, {})["json"]) == {"fp32": ODD}
+    assert json.loads(recipes(ODD)["json"]) == {"fp32": ODD}
 
 
 def test_each_pattern_matches_its_op_only() -> None:
-    keys = run(recipes("onnx", ODD, {})["inc"].partition("\n\n")[2].partition("conf =")[0])["op_name_dict"]
+    keys = run(recipes(ODD)["inc"].partition("\n\n")[2].partition("conf =")[0])["op_name_dict"]
     assert [[name for name in ODD if re.fullmatch(key, name)] for key in keys] == [[name] for name in ODD]
     assert all(value == {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}} for value in keys.values())
 
 
 def test_neural_compressor_gets_patterns_which_match_the_names() -> None:
-    text = recipes("onnx", OPS, {}, [r"/encoder/layer\.\d+/Add"])["inc"]
+    text = recipes(OPS, patterns=[r"/encoder/layer\.\d+/Add"])["inc"]
     keys = run(text.partition("\n\n")[2].partition("conf =")[0])["op_name_dict"]
     assert list(keys) == [r"/encoder/layer\.\d+/Add"]
 
 
 def test_a_tensor_without_a_name_has_the_name_of_its_op() -> None:
-    text = recipes("onnx", ["a", "b"], {"a": "a_output_0", "b": ""})["onnxruntime-int16"]
+    text = recipes(["a", "b"], {"a": "a_output_0", "b": ""})["onnxruntime-int16"]
     assert '    "a_output_0": [' in text
     assert '    "b": [' in text
 
 
 def test_ops_of_one_module_name_it_once() -> None:
-    text = recipes("onnx", ["/conv1/Conv", "/conv1/Relu", "/layer.0/fc/Gemm"], {})["torch"]
+    text = recipes(["/conv1/Conv", "/conv1/Relu", "/layer.0/fc/Gemm"])["torch"]
     assert re.findall(r"set_module_name\((.*), None\)", text) == ['"conv1"', '"layer.0.fc"']
 
 
@@ -128,18 +136,30 @@ CULPRITS = ["/conv1/Conv", "/Relu", "/conv2/Conv", "/Relu_1"]
 
 def test_onnxruntime_keeps_the_nodes_in_fp32(tmp_path: Path) -> None:
     demo = DemoModel(tmp_path)
-    model, _ = demo.quantize(recipes("onnx", CULPRITS, {})["onnxruntime"])
+    model, _ = demo.quantize(recipes(CULPRITS)["onnxruntime"])
     reads = {node.name: list(node.input) for node in model.graph.node}
     expected = {node.name: list(node.input) for node in demo.fp32.graph.node}
     assert {name: reads[name] for name in CULPRITS} == {name: expected[name] for name in CULPRITS}
     assert reads["/conv3/Conv"] != expected["/conv3/Conv"]  # reads what was quantized
 
 
+def test_onnxruntime_keeps_the_settings_of_the_model(tmp_path: Path) -> None:
+    """Pasted as it is, the config quantizes everything else as it was: per channel, with uint8 activations."""
+    from onnx import TensorProto
+
+    demo = DemoModel(tmp_path)
+    settings = Settings.seen_in(["uint8", "", "uint8", "int8"], ["int8", ""], ["", "per channel"])
+    model, types = demo.quantize(recipes(CULPRITS, settings=settings)["onnxruntime"])
+    scales = {t.name: t.dims for t in model.graph.initializer if t.name.endswith("_scale")}
+    assert list(scales["conv3.weight_scale"]) == [64]
+    assert types["image"] == TensorProto.UINT8
+
+
 def test_onnxruntime_gives_16_bits_to_these_tensors_only(tmp_path: Path) -> None:
     from onnx import TensorProto
 
     demo = DemoModel(tmp_path)
-    _, types = demo.quantize(recipes("onnx", CULPRITS, demo.tensors)["onnxruntime-int16"])
+    _, types = demo.quantize(recipes(CULPRITS, demo.tensors)["onnxruntime-int16"])
     # A convolution and the ReLU behind it are one: what is between them is not quantized at all.
     long = {name for name, kind in types.items() if kind == TensorProto.UINT16}
     assert long == {"/Relu_output_0", "/Relu_1_output_0"}
@@ -157,7 +177,7 @@ def test_torch_gives_the_modules_no_qconfig() -> None:
     model = torch.nn.Sequential()
     model.add_module("conv1", torch.nn.Conv2d(1, 2, 3))
     model.add_module("conv2", torch.nn.Conv2d(2, 2, 3))
-    mapping = run(recipes("onnx", ["/conv1/Conv"], {})["torch"])["qconfig_mapping"]
+    mapping = run(recipes(["/conv1/Conv"])["torch"])["qconfig_mapping"]
     assert isinstance(mapping, QConfigMapping)
     assert dict(mapping.module_name_qconfigs) == {"conv1": None}
     prepared = quantize_fx.prepare_fx(model.eval(), mapping, (torch.zeros(1, 1, 8, 8),))
@@ -166,7 +186,7 @@ def test_torch_gives_the_modules_no_qconfig() -> None:
 
 @pytest.mark.slow
 def test_tflite_takes_the_denylist() -> None:
-    options = run(recipes("onnx", OPS, {})["tflite"])["debug_options"]
+    options = run(recipes(OPS)["tflite"])["debug_options"]
     assert options.denylisted_nodes == OPS
 
 

@@ -170,10 +170,11 @@ histogram_rows = st.builds(
     st.integers(16, 254), counts, st.none() | st.tuples(numbers, numbers), st.none() | numbers,
 )  # fmt: skip
 channel_rows = st.builds(ChannelRow, texts, st.sampled_from(["output", "weight"]), *[maybe] * 5)
+bases = st.sampled_from(["measured", "counted", "estimated"])
 suggestions = st.builds(
     Suggestion, st.lists(texts, max_size=3), texts, texts, st.dictionaries(texts, anything, max_size=3),
     st.dictionaries(texts, texts, max_size=3), texts, st.integers(0, 99),
-    st.lists(st.builds(Effect, st.sampled_from(["recovers", "costs"]), texts, numbers, texts, st.booleans(), texts)),
+    st.lists(st.builds(Effect, st.sampled_from(["recovers", "costs"]), texts, numbers, texts, bases, texts)),
 )  # fmt: skip
 graph_nodes = st.builds(GraphNode, texts, texts, st.lists(texts, max_size=3), texts)
 trials = st.builds(

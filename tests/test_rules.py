@@ -135,6 +135,17 @@ def test_values_a_fraction_of_a_step_outside_are_not_called_clipped() -> None:
     assert only(m, op("b", "Tanh", ["a"]), op("c", "Tanh", ["b"])).rule != "clipped_range"
 
 
+def test_few_values_far_outside_do_not_make_many_just_outside_clipped() -> None:
+    # Like hard-swish: half of the values 0.3 steps below the range, 1 in 10,000 far above it.
+    x = np.where(BELL > 0, BELL, np.float32(-0.012))
+    x.flat[:: x.size // (x.size // 10_000)] = 15.0
+    q = Quantization("uint8", np.float32([0.04]), np.int64([0]), 0, 255)
+    m = op("a", "Relu", x=x, added=12.0)
+    m.op.activation, m.output = q, pair(x, noisy(x, 12.0), q)
+    assert m.output.total("clipped") > 0.4 * x.size
+    assert only(m, op("b", "Tanh", ["a"]), op("c", "Tanh", ["b"])).rule != "clipped_range"
+
+
 def test_clipped_input_of_the_model() -> None:
     m = op("a", added=8.0)
     m.op.index = 0

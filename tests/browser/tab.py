@@ -20,7 +20,8 @@ def open_tab(
     if dark:
         settings = json.dumps(json.dumps({"theme": "dark"}))
         page.add_init_script(f"try {{ localStorage.setItem('_tb_global_settings', {settings}) }} catch {{}}")
-    query = urlencode({f"p.quantization.{key}": value for key, value in link.items()}, doseq=True)
+    texts = {key: value if isinstance(value, str) else "|".join(value) for key, value in link.items()}
+    query = urlencode({f"p.quantization.{key}": text for key, text in texts.items()})
     page.goto(f"{server.url}#quantization&{query}".rstrip("&").replace("+", "%20"))
     frame = page.frame_locator("iframe")
     if not empty:

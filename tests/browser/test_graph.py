@@ -71,7 +71,7 @@ def middle(found: sync_api.Locator) -> tuple[float, float]:
 def expect_centred(frame: sync_api.FrameLocator, name: str) -> None:
     """In the middle of what the drawer leaves of the picture."""
     expect(node(frame, name)).to_have_attribute("aria-current", "true", timeout=SLOW_MS)
-    assert middle(node(frame, name)) == pytest.approx(middle(canvas(frame)), abs=20)  # the toolbar may wrap
+    assert middle(node(frame, name)) == pytest.approx(middle(canvas(frame)), abs=3)
 
 
 def decibels(diagnosis: inc_tb.Diagnosis, column: str, row: int) -> str:
@@ -133,6 +133,43 @@ def test_colour_by_another_column(server: Server, page: sync_api.Page, diagnosis
     )
     by.select_option("verdict")
     expect(gemm.locator(".graph-value")).to_have_text("Gemm · ok")
+
+
+def test_colour_by_kinds(server: Server, page: sync_api.Page) -> None:
+    frame = open_graph(page, server)
+    by = frame.get_by_label("Colour by")
+    assert {"name", "unit", "reason"}.isdisjoint(by.locator("option").evaluate_all("all => all.map(o => o.value)"))
+    by.select_option("type")
+    legend = frame.get_by_role("list", name="Colours").get_by_role("listitem")
+    expect(legend).to_have_text(["Conv", "Flatten", "Gemm", "GlobalAveragePool", "Relu"])
+    expect(node(frame, "Group conv1")).to_have_accessible_name("Group conv1, 2 ops, type 2 kinds, worst verdict bad")
+    colour = "found => getComputedStyle(found.parentElement).getPropertyValue('--graph-colour')"
+    first, other, same = (node(frame, op).evaluate(colour) for op in ("/conv1/Conv", "/conv1/Relu", "/conv2/Conv"))
+    assert first == same != other
+    assert legend.first.locator("span").evaluate("found => found.style.background") != ""
+    by.select_option("block")
+    expect(node(frame, "Group conv1")).to_have_accessible_name("Group conv1, 2 ops, block /conv1, worst verdict bad")
+    by.select_option("weight_granularity")
+    expect(node(frame, "/fc/Gemm")).to_have_accessible_name("/fc/Gemm, Gemm, weight scales per tensor, ok")
+    gemm = canvas(frame).locator(".graph-item").filter(has_text="fc/Gemm")
+    expect(gemm.locator(".graph-value")).to_have_text("Gemm · per tensor")
+    expect(node(frame, "Group conv1")).to_have_accessible_name(
+        "Group conv1, 2 ops, weight scales per tensor in 1, worst verdict bad"
+    )
+    assert "paint=weight_granularity" in page.url
+    page.reload()
+    expect(node(frame, "/fc/Gemm")).to_have_accessible_name("/fc/Gemm, Gemm, weight scales per tensor, ok")
+    expect(by).to_have_value("weight_granularity")
+    by.select_option("total_sqnr_db")
+    expect(node(frame, "/fc/Gemm")).to_have_accessible_name(re.compile("total .* dB"))
+    assert "paint=" not in page.url
+
+
+def test_why_a_node_has_no_value(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
+    frame = open_graph(page, server)
+    node(frame, "/conv1/Relu").hover()
+    why = diagnosis.ops.why_null("added_sqnr_db", 1)
+    expect(frame.get_by_role("tooltip")).to_contain_text(f"added here: no value ({why})")
 
 
 def test_selecting_opens_the_detail(server: Server, page: sync_api.Page) -> None:

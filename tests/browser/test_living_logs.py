@@ -202,3 +202,51 @@ def test_no_op_is_lost_in_the_python_loader(diagnosis: inc_tb.Diagnosis, page: s
         frame = open_tab(page, server)
         expect(frame.get_by_role("rowheader", name="/fc/Gemm", exact=True)).to_be_visible()
         assert sorted(names(frame)) == sorted(OPS)
+
+
+def test_a_comparison_survives_a_visit_to_another_tab(
+    diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path
+) -> None:
+    """TensorBoard rewrites the address when its tab changes, and keeps one value a key."""
+    for run in ("a", "b", "c"):
+        log(tmp_path / run, diagnosis)
+    with served(page, tmp_path) as server:
+        until_listed(server, "a", "b", "c")
+        frame = open_tab(page, server, view="trials", compare="c|a")
+        expect(frame.get_by_role("list", name="Compared runs").get_by_role("listitem")).to_have_count(2)
+        page.get_by_role("tab", name="Time Series").click()
+        expect(page.locator("metrics-dashboard")).to_be_visible()
+        page.get_by_role("tab", name="Quantization").click()
+        runs = frame.get_by_role("list", name="Compared runs").get_by_role("listitem")
+        expect(runs).to_have_count(2)
+        expect(runs.first).to_contain_text("c")
+
+
+def test_a_page_whose_server_ends_says_so(
+    diagnosis: inc_tb.Diagnosis, browser: sync_api.Browser, tmp_path: Path
+) -> None:
+    """What is known stays; a view whose code was not fetched before says what to do."""
+    log(tmp_path / "run", diagnosis)
+    page = browser.new_page()
+    with serve(tmp_path) as server:
+        frame = open_tab(page, server)
+        expect(frame.get_by_role("rowheader", name="/fc/Gemm", exact=True)).to_be_visible()
+    frame.get_by_role("tab", name="Graph").click()
+    expect(frame.get_by_role("alert")).to_contain_text("Its code could not be fetched")
+    frame.get_by_role("button", name="Try again").click()
+    expect(
+        frame.get_by_text("TensorBoard does not answer. Is it still running? What is shown may be old.")
+    ).to_be_visible()
+    frame.get_by_role("tab", name="Ops").click()
+    expect(frame.get_by_role("rowheader", name="/fc/Gemm", exact=True)).to_be_visible()
+    page.close()
+
+
+def test_a_run_without_a_graph(diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path) -> None:
+    """As a record by itself may be; the detail of its ops works all the same."""
+    log_elements(tmp_path / "run", "quantization/ops", records.encode_table(diagnosis.ops, diagnosis.meta))
+    with served(page, tmp_path) as server:
+        frame = open_tab(page, server, op="/fc/Gemm")
+        drawer = frame.get_by_role("region", name="/fc/Gemm", exact=True)
+        expect(drawer.get_by_role("region", name="Edge")).to_contain_text("nothing of the kind was logged in this run")
+        expect(drawer.get_by_role("region", name="Quantization")).to_contain_text("int8")

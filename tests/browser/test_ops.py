@@ -52,7 +52,7 @@ def test_worst_ops_come_first(server: Server, page: sync_api.Page, diagnosis: in
     expect(cell(frame, "Ops", "/conv2/Conv", "added here")).to_have_text(f"{diagnosis.ops['added_sqnr_db'][2]:.1f}")
     expect(cell(frame, "Ops", "/conv2/Conv", "verdict")).to_have_text("bad")
     expect(cell(frame, "Ops", "/conv2/Conv", "reason")).to_contain_text(
-        "channels between /conv1/Conv and /conv2/Conv are up to"
+        "1 of 4 channels between /conv1/Conv and /conv2/Conv is"
     )
     expect(cell(frame, "Ops", "/conv1/Relu", "added here")).to_have_attribute("title", re.compile("compared there"))
 
@@ -237,3 +237,29 @@ def test_on_a_narrow_screen(server: Server, page: sync_api.Page) -> None:
         frame.get_by_role("tab", name=view).click()
         expect(frame.get_by_role("tabpanel", name=view)).to_be_visible()
         assert inner.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_copying_over_plain_http(server: Server, page: sync_api.Page) -> None:
+    """Browsers have navigator.clipboard on localhost and over HTTPS only."""
+    frame = open_tab(page, server)
+    (inner,) = [found for found in page.frames if "plugin_entry" in found.url]
+    inner.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.evaluate("navigator.clipboard.writeText('nothing yet')")
+    grid(frame).focus()
+    page.keyboard.press("Control+c")
+    page.wait_for_function("async () => (await navigator.clipboard.readText()).startsWith('name,type,')")
+    expect(grid(frame)).to_be_focused()
+
+
+def test_going_back_leads_to_the_view_before(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server)
+    head(frame, "Ops", "total").get_by_role("button").click()
+    for view in ("Suggestions", "Trials"):
+        frame.get_by_role("tab", name=view).click()
+        expect(frame.get_by_role("tabpanel", name=view)).to_be_visible()
+    page.go_back()
+    expect(frame.get_by_role("tabpanel", name="Suggestions")).to_be_visible()
+    page.go_back()
+    expect(head(frame, "Ops", "total")).to_have_attribute("aria-sort", "ascending")
+    page.go_forward()
+    expect(frame.get_by_role("tabpanel", name="Suggestions")).to_be_visible()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -208,6 +210,37 @@ def test_bars_of_the_timeline_open_their_op(server: Server, page: sync_api.Page)
     expect(told).to_contain_text(f"starts at {written(span.start_us)}, takes {written(span.duration_us)}")
     picture.click(position=place)
     expect(drawer(frame, row.op)).to_be_visible()
+
+
+def test_the_timeline_of_new_times(page: sync_api.Page, tmp_path: Path) -> None:
+    """Neither the zoom nor the span below the pointer outlive the rows that they were of."""
+    with inc_tb.SummaryWriter(tmp_path / "timed") as writer, serve(tmp_path, "--reload_interval=1") as server:
+        writer.add_profile(ROWS)
+        server.wait_for_records({"timed": "profile"})
+        frame = open_profile(page, server)
+        shown = frame.locator(".pf-timeline-bar > .muted")
+        frame.get_by_role("button", name="Zoom in").click()
+        expect(shown).not_to_have_text(re.compile("^0 µs"))
+        few, others = ROWS[:3], ROWS[3:]
+        end, new_end = (max(s.start_us + s.duration_us for row in rows for s in row.spans) for rows in (ROWS, few))
+        span = max((s for row in others for s in row.spans if s.model == "fp32"), key=lambda s: s.duration_us)
+        middle = ((span.start_us + span.duration_us / 2) / end - 1 / 8) / (3 / 4)
+        assert 0 < middle < 1
+        picture = frame.get_by_role("img", name="Timeline")
+        box = picture.bounding_box()
+        assert box is not None
+        picture.hover(position={"x": GUTTER + middle * (box["width"] - GUTTER), "y": (span.thread + 0.4) * LANE})
+        told = frame.get_by_role("tooltip").filter(has_text="takes")
+        expect(told).to_be_visible()
+        writer.add_profile(few)
+        deadline = time.monotonic() + 30
+        while server.get("plugin/quantization/runs")["runs"][0]["kinds"]["profile"]["steps"] != [0, 1]:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        page.evaluate("document.querySelector('app-header-reload button').click()")  # the pointer stays where it is
+        expect(shown).to_have_text(f"0 µs to {written(new_end)}")
+        expect(told).to_have_count(0)
+        page.goto("about:blank")
 
 
 def test_a_run_without_times(server: Server, page: sync_api.Page) -> None:

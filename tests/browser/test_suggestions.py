@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import inc_tb
-from inc_tb.recipes import RECIPES, recipes
+from inc_tb.recipes import Settings, fitted, write
 from inc_tb.records import Effect, Suggestion
 from tests.browser.chromium import sync_api
 from tests.browser.tab import drawer, open_tab, press_copy
@@ -26,9 +26,10 @@ expect = sync_api.expect
 pytestmark = pytest.mark.browser
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
-TOOLS = {recipe.tool: recipe.label for recipe in RECIPES["onnx"]}
+RECIPES = fitted("onnx", Settings(per_channel=False, activation="int8", weight="int8"))
+TOOLS = {recipe.tool: recipe.label for recipe in RECIPES}
 GONE = "/gone/Conv"
-OVERLAPPING = [["/fc/Gemm", "/conv2/Relu"], ["/conv2/Relu", "/conv1/Conv"], [GONE, "/Flatten"]]
+OVERLAPPING = [["/fc/Gemm", "/conv2/Relu", "/fc/Gemm"], ["/conv2/Relu", "/conv1/Conv"], [GONE, "/Flatten"]]
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +70,17 @@ def server(
         yield found
 
 
+def recipes(ops: list[str], tensors: dict[str, str]) -> dict[str, str]:
+    return {recipe.tool: write(recipe, ops, tensors) for recipe in RECIPES}
+
+
 def overlapping(rank: int, ops: list[str], tensors: dict[str, str]) -> Suggestion:
     effects = [
-        Effect("recovers", "less added noise", 0.25 / rank, "share", False, "a guess"),
-        Effect("costs", "larger weights", 1000.0 * rank, "bytes", True, "counted"),
+        Effect("recovers", "less added noise", 0.25 / rank, "share", "estimated", "a guess"),
+        Effect("costs", "larger weights", 1000.0 * rank, "bytes", "counted", "4 bytes a weight"),
     ]
     reason = f"reason number {rank}"
-    return Suggestion(ops, f"rule_{rank}", reason, {"kurtosis": 40.0}, recipes("onnx", ops, tensors), "", rank, effects)
+    return Suggestion(ops, f"rule_{rank}", reason, {"kurtosis": 40.0}, recipes(ops, tensors), "", rank, effects)
 
 
 def article(frame: sync_api.FrameLocator, name: str) -> sync_api.Locator:
@@ -126,7 +131,7 @@ def test_ops_are_links_to_their_detail(server: Server, page: sync_api.Page, sugg
     expect(article(frame, "1. outlier channels")).to_be_visible()
 
 
-def test_measured_and_estimated_are_told_apart(server: Server, page: sync_api.Page) -> None:
+def test_measured_counted_and_estimated_are_told_apart(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="suggestions", run="trial-001")
     found = article(frame, "1. outlier channels")
     expect(found.locator(".sg-tried")).to_have_text(
@@ -135,8 +140,8 @@ def test_measured_and_estimated_are_told_apart(server: Server, page: sync_api.Pa
     effects = found.locator(".sg-effects").get_by_role("listitem")
     expect(effects).to_have_count(3)
     expect(effects.nth(0)).to_contain_text(re.compile(r"^Recovers.*99\.99 % estimated"))
-    expect(effects.nth(1)).to_contain_text(re.compile(r"^Costs.*648 B measured counted"))
-    expect(effects.nth(2)).to_contain_text(re.compile(r"^Costs.*ops that stay in fp32: 4 measured"))
+    expect(effects.nth(1)).to_contain_text(re.compile(r"^Costs.*648 B counted"))
+    expect(effects.nth(2)).to_contain_text(re.compile(r"^Costs.*ops that stay in fp32: 4 counted"))
     found.get_by_role("link", name="trial-002").click()
     expect(frame.get_by_role("option", name=re.compile("trial-002"))).to_have_attribute("aria-selected", "true")
     expect(found.locator(".sg-tried")).to_have_count(0)
@@ -196,7 +201,7 @@ def test_ticked_suggestions_make_one_config(server: Server, page: sync_api.Page,
     expect(joint.get_by_role("status").first).to_have_text("2 suggestions, 3 ops")
     union = ["/conv1/Conv", "/conv2/Relu", "/fc/Gemm"]
     expect(joint.locator(".sg-ops").get_by_role("button")).to_have_text(union)
-    wanted = recipes("onnx", union, tensors)
+    wanted = recipes(union, tensors)
     for tool in TOOLS:
         choose_tool(joint, tool)
         expect(config(joint)).to_have_text(wanted[tool], use_inner_text=True)

@@ -184,6 +184,28 @@ def test_ops_side_by_side(server: Server, page: sync_api.Page, diagnoses: Diagno
     expect(shown(frame, "/fc/Gemm", "trial-001")).to_contain_text(signed(by))
 
 
+def test_ops_stay_sorted_by_a_run(server: Server, page: sync_api.Page, diagnoses: Diagnoses) -> None:
+    frame = open_tab(page, server, view="trials", compare=["trial-001", "trial-002", "trial-003"])
+    usual = head(frame, "Ops by trial", "Largest difference")
+    expect(usual).to_have_attribute("aria-sort", "descending")
+    sorted_by = head(frame, "Ops by trial", "trial-003")
+    sorted_by.get_by_role("button").click()
+    added = diagnoses["trial-003"].ops["added_sqnr_db"]
+    by_value = sorted((i for i in range(len(OPS)) if not np.isnan(added[i])), key=added.__getitem__)
+    worst_first = [OPS[i] for i in by_value]
+    expect_names(frame, "Ops by trial", worst_first)
+    frame.get_by_role("button", name="make base: trial-003").click()
+    expect(sorted_by).to_have_attribute("aria-colindex", "2")
+    expect(sorted_by).to_have_attribute("aria-sort", "ascending")
+    expect_names(frame, "Ops by trial", worst_first)
+    page.reload()
+    expect(sorted_by).to_have_attribute("aria-sort", "ascending")
+    expect_names(frame, "Ops by trial", worst_first)
+    frame.get_by_role("button", name="Do not compare trial-003").click()
+    expect(usual).to_have_attribute("aria-sort", "descending")
+    expect(frame.get_by_role("combobox", name="Order")).to_have_value("largest")
+
+
 def test_ops_whose_config_changed(server: Server, page: sync_api.Page, diagnoses: Diagnoses) -> None:
     frame = open_tab(page, server, view="trials", compare=["trial-001", "trial-003"])
     base, other = (diagnoses[run].ops for run in ("trial-001", "trial-003"))
@@ -193,7 +215,8 @@ def test_ops_whose_config_changed(server: Server, page: sync_api.Page, diagnoses
     by = {op: float(other["added_sqnr_db"][OPS.index(op)] - base["added_sqnr_db"][OPS.index(op)]) for op in changed}
     expect_names(frame, "Ops by trial", sorted(by, key=lambda op: -abs(by[op])))
     for op in changed:
-        expect(shown(frame, op, "trial-003")).to_contain_text("weights per tensor → per channel")
+        expect(shown(frame, op, "trial-003")).to_contain_text("weights → per channel")
+        expect(shown(frame, op, "trial-003")).to_have_attribute("title", re.compile("weights per tensor → per channel"))
         expect(shown(frame, op, "Largest difference")).to_have_text(signed(by[op]))
     frame.get_by_role("checkbox", name="Compare trial-002").check()
     expect(frame.get_by_label("only ops whose config changed (4)")).to_be_checked()

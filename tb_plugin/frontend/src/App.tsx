@@ -1,8 +1,8 @@
 // The frame around the views: tabs, runs, the step, notes, and the drawer with one op.
 
-import { lazy, Suspense } from "preact/compat";
+import { Boundary, Later } from "./components/Boundary.tsx";
 import { RunPicker } from "./components/RunPicker.tsx";
-import { Empty, Loaded, Loading } from "./components/Status.tsx";
+import { Empty, Loaded } from "./components/Status.tsx";
 import { Tabs } from "./components/Tabs.tsx";
 import { hideTooltip, Tooltip } from "./components/Tooltip.tsx";
 import { plural } from "./format.ts";
@@ -14,7 +14,7 @@ import { ProfileView } from "./views/ProfileView.tsx";
 import { SuggestionsView } from "./views/SuggestionsView.tsx";
 import { TrialsView } from "./views/TrialsView.tsx";
 
-const GraphView = lazy(() => import("./views/GraphView.tsx").then((module) => module.GraphView));
+const loadGraph = () => import("./views/GraphView.tsx").then((module) => module.GraphView);
 
 const TITLES: Record<state.View, string> = {
   ops: "Ops",
@@ -54,16 +54,27 @@ function Shell() {
       <div class="columns">
         <RunPicker />
         <main>
+          {state.trouble.value && (
+            <p class="note" role="alert">
+              {state.trouble.value} What is shown may be old.
+            </p>
+          )}
           {state.missingRun.value && (
             <p class="note" role="alert">
               The run {state.missingRun.value} is not there (any more); {run.value} is shown instead.
             </p>
           )}
           <div class="panel" id="view-panel" role="tabpanel" aria-labelledby={`tab-${view.value}`}>
-            {needsDiagnosis && !state.has("ops") ? <NoDiagnosis /> : <Chosen />}
+            <Boundary key={`${view.value} ${run.value}`}>
+              {needsDiagnosis && !state.has("ops") ? <NoDiagnosis /> : <Chosen />}
+            </Boundary>
           </div>
         </main>
-        {state.op.value && state.has("ops") && <OpDetail />}
+        {state.op.value && state.has("ops") && (
+          <Boundary key={state.op.value}>
+            <OpDetail />
+          </Boundary>
+        )}
       </div>
     </>
   );
@@ -80,11 +91,7 @@ function Chosen() {
     case "profile":
       return <ProfileView />;
     case "graph":
-      return (
-        <Suspense fallback={<Loading what="the graph view" />}>
-          <GraphView />
-        </Suspense>
-      );
+      return <Later load={loadGraph} what="the graph view" />;
   }
 }
 
@@ -113,7 +120,7 @@ function About() {
           />
         </label>
       )}
-      {meta && (
+      {meta?.reference && (
         <span class="muted" title={`${meta.reference} against ${meta.quantized}`}>
           {fileOf(meta.reference)} → {fileOf(meta.quantized)}, {plural(meta.samples ?? 0, "sample")}
         </span>

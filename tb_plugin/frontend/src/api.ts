@@ -23,97 +23,169 @@ export interface RunInfo {
   kinds: Record<string, { version: number | null; steps?: number[]; wall_time: number }>;
 }
 
-/** What a request may ask about: a run as it was when the list of runs was read. */
+/** What a request may ask about: a record of a run as it was when the list of runs was read. */
 export interface RunAt {
   run: string;
   /** null is the newest. */
   step: number | null;
-  /** Changes when the run was written again, so that nothing stale is shown. */
+  /** Changes when the record was written again, so that nothing stale is shown. */
   stamp: string;
 }
 
-const RUNS_PER_REQUEST = 20;
-const base = new URL("..", import.meta.url);
-const kept = new Map<string, Signal<Loadable<unknown>>>();
+type Query = [string, string][];
 
-function resource<T>(key: string, start: (into: Signal<Loadable<T>>) => void): Signal<Loadable<T>> {
-  let found = kept.get(key) as Signal<Loadable<T>> | undefined;
-  if (!found) {
-    found = signal<Loadable<T>>(LOADING);
-    kept.set(key, found as Signal<Loadable<unknown>>);
-    start(found);
-  }
-  return found;
+interface Kept {
+  stamp: string;
+  value: Signal<Loadable<unknown>>;
 }
 
-/** Forget what belongs to runs that are gone or were written again, and what failed, so that it is tried again. */
-export function forget(isCurrent: (stamp: string) => boolean): void {
-  for (const [key, value] of kept) {
-    if (!isCurrent(key.slice(0, key.indexOf(" "))) || value.peek().state === "error") kept.delete(key);
+/** Servers and proxies refuse requests of some 8,000 characters and more. */
+const LONGEST_QUERY = 6000;
+/** A column of 20,000 ops is 80 kB. */
+const MOST_KEPT = 1500;
+const base = new URL("..", import.meta.url);
+/** The pieces used last come last. */
+const kept = new Map<string, Kept>();
+
+/** A signal that fills itself. When its stamp changes it is read again, and has the old value until the new one is there. */
+function resource<T>(
+  id: string,
+  { stamp }: RunAt,
+  start: (settle: (value: Loadable<T>) => void) => void,
+): Signal<Loadable<T>> {
+  const found = kept.get(id) ?? { stamp: "", value: signal<Loadable<unknown>>(LOADING) };
+  kept.delete(id);
+  kept.set(id, found);
+  if (found.stamp !== stamp) {
+    found.stamp = stamp;
+    start((value) => {
+      if (found.stamp === stamp) found.value.value = value;
+    });
+    if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value!);
   }
+  return found.value as Signal<Loadable<T>>;
+}
+
+/** What failed is tried again when it is asked for next. */
+export function forgetFailures(): void {
+  for (const [id, { value }] of kept) if (value.peek().state === "error") kept.delete(id);
 }
 
 export async function fetchRuns(): Promise<RunInfo[]> {
   return (await (await get("runs", [])).json()).runs;
 }
 
-interface Wanted {
-  at: RunAt;
-  name: string;
-  into: Signal<Loadable<Column>>;
+/** Collects what is asked for in one go, and sends requests for runs of which the same is wanted together. */
+class Batch<Wanted extends { at: RunAt }> {
+  private queue: Wanted[] = [];
+  private readonly whatOf: (wanted: Wanted) => string;
+  private readonly send: (wanted: Wanted[], runs: Query) => Promise<void>;
+
+  constructor(whatOf: (wanted: Wanted) => string, send: (wanted: Wanted[], runs: Query) => Promise<void>) {
+    this.whatOf = whatOf;
+    this.send = send;
+  }
+
+  add(wanted: Wanted): void {
+    if (!this.queue.length) queueMicrotask(() => this.flush());
+    this.queue.push(wanted);
+  }
+
+  private flush(): void {
+    const byRun = Map.groupBy(this.queue, ({ at }) => `${at.step} ${at.run}`);
+    this.queue = [];
+    const alike = Map.groupBy(byRun.values(), (of) => `${of[0]!.at.step} ${of.map(this.whatOf).join()}`);
+    for (const groups of alike.values()) {
+      for (const some of inChunks(groups, ([first]) => encodeURIComponent(first!.at.run).length + 5)) {
+        const runs: Query = some.length > 1 ? some.map(([first]) => ["run", first!.at.run]) : runQuery(some[0]![0]!.at);
+        void this.send(some.flat(), [...runs, ...stepQuery(some[0]![0]!.at)]);
+      }
+    }
+  }
 }
 
-let queue: Wanted[] = [];
+interface Settled<T> {
+  at: RunAt;
+  settle: (value: Loadable<T>) => void;
+}
 
-/** One column of one run. Columns that are asked for at the same time travel together. */
-export function column(at: RunAt, name: string): Signal<Loadable<Column>> {
-  return resource(`${at.stamp} column ${name} ${at.step} ${at.run}`, (into) => {
-    if (!queue.length) queueMicrotask(sendQueue);
-    queue.push({ at, name, into });
+type WantedColumn = Settled<Column> & { name: string };
+type WantedRecord = Settled<Rows<keyof RowKinds>> & { kind: keyof RowKinds };
+
+const columnBatch = new Batch<WantedColumn>(
+  ({ name }) => name,
+  async (wanted, runs) => {
+    const names = new Set(wanted.map(({ name }) => name));
+    await answer<Column, WantedColumn>(
+      wanted,
+      "columns",
+      [...runs, ...[...names].map((name): [string, string] => ["name", name])],
+      {
+        idOf: ({ at, name }) => `${name} ${at.run}`,
+        idOfPart: (part) => `${part.name} ${part.run}`,
+        read: async (part, unzipped) => readColumn(part.column!, await unzipped(part.blob!), part.rows!),
+      },
+    );
+  },
+);
+
+const recordBatch = new Batch<WantedRecord>(
+  ({ kind }) => kind,
+  async (wanted, runs) => {
+    for (const [kind, of] of Map.groupBy(wanted, ({ kind }) => kind)) {
+      await answer(of, "record", [...runs, ["kind", kind]], {
+        idOf: ({ at }) => at.run,
+        idOfPart: ({ run }) => run,
+        read: readRecord,
+      });
+    }
+  },
+);
+
+interface Reading<Wanted, T> {
+  idOf: (wanted: Wanted) => string;
+  idOfPart: (part: Part) => string;
+  read: (part: Part, unzipped: (blob: number) => Promise<ArrayBuffer>) => Promise<T>;
+}
+
+async function answer<T, Wanted extends Settled<T>>(
+  wanted: Wanted[],
+  route: string,
+  query: Query,
+  reading: Reading<Wanted, T>,
+): Promise<void> {
+  const found = new Map<string, Loadable<T>>();
+  let missing: Loadable<T> = failed("the server sent no answer for it");
+  try {
+    const { parts, blobs } = await getContainer(route, query);
+    const zipped = new Map<number, Promise<ArrayBuffer>>();
+    const unzipped = (blob: number) => {
+      if (!zipped.has(blob)) zipped.set(blob, gunzip(blobs[blob]!));
+      return zipped.get(blob)!;
+    };
+    await Promise.all(
+      parts.map(async (part) => {
+        const read = () => reading.read(part, unzipped).then(ready, broken);
+        found.set(reading.idOfPart(part), part.error === undefined ? await read() : failed(part.error));
+      }),
+    );
+  } catch (error) {
+    missing = failed(explain(error));
+  }
+  batch(() => {
+    for (const one of wanted) one.settle(found.get(reading.idOf(one)) ?? missing);
   });
 }
 
-function sendQueue(): void {
-  const wanted = queue;
-  queue = [];
-  const byRun = Map.groupBy(wanted, ({ at }) => `${at.step} ${at.run}`);
-  const byNames = Map.groupBy(byRun.values(), (group) => `${group[0]!.at.step} ${group.map((w) => w.name).join()}`);
-  for (const groups of byNames.values()) {
-    for (let i = 0; i < groups.length; i += RUNS_PER_REQUEST) void fetchColumns(groups.slice(i, i + RUNS_PER_REQUEST));
-  }
-}
-
-async function fetchColumns(groups: Wanted[][]): Promise<void> {
-  const wanted = groups.flat();
-  const { at } = wanted[0]!;
-  const query: [string, string][] = groups.length > 1 ? groups.map(([first]) => ["run", first!.at.run]) : runQuery(at);
-  query.push(...groups[0]!.map(({ name }): [string, string] => ["name", name]), ...stepQuery(at));
-  try {
-    const { parts, blobs } = await getContainer("columns", query);
-    const unzipped = new Map<number, Promise<ArrayBuffer>>();
-    const read = async (part: Part): Promise<Loadable<Column>> => {
-      if (part.error !== undefined) return failed(part.error);
-      const at = part.blob!;
-      if (!unzipped.has(at)) unzipped.set(at, gunzip(blobs[at]!));
-      return ready(readColumn(part.column!, await unzipped.get(at)!, part.rows!));
-    };
-    const found = new Map(await Promise.all(parts.map(async (p) => [`${p.name} ${p.run}`, await read(p)] as const)));
-    batch(() => {
-      for (const { at, name, into } of wanted) {
-        into.value = found.get(`${name} ${at.run}`) ?? failed(`the server sent no column ${name} for ${at.run}`);
-      }
-    });
-  } catch (error) {
-    batch(() => {
-      for (const { into } of wanted) into.value = failed(explain(error));
-    });
-  }
+/** One column of one run. Columns that are asked for at the same time travel together. */
+export function column(at: RunAt, name: string): Signal<Loadable<Column>> {
+  return resource(`column ${name} ${at.step} ${at.run}`, at, (settle) => columnBatch.add({ at, name, settle }));
 }
 
 /** Which columns the table of a run has, and what was measured. */
 export function header(at: RunAt): Signal<Loadable<TableHeader>> {
-  return resource(`${at.stamp} header ${at.step} ${at.run}`, (into) =>
-    settle(into, async () => {
+  return resource(`header ${at.step} ${at.run}`, at, (settle) =>
+    load(settle, async () => {
       const { headers } = await getContainer("columns", [...runQuery(at), ["header", "1"], ...stepQuery(at)]);
       const found = headers![0]!;
       if ("error" in found) throw new Error(found.error);
@@ -122,35 +194,10 @@ export function header(at: RunAt): Signal<Loadable<TableHeader>> {
   );
 }
 
-/** A whole record of one run, such as its suggestions. */
+/** A whole record, such as the suggestions of a run; the same of many runs travels together. */
 export function record<K extends keyof RowKinds>(kind: K, at: RunAt): Signal<Loadable<Rows<K>>> {
-  return resource(`${at.stamp} ${kind} ${at.step} ${at.run}`, (into) =>
-    settle(into, async () => {
-      const { parts, blobs } = await getContainer("record", [...runQuery(at), ["kind", kind], ...stepQuery(at)]);
-      return readRecord<K>(parts[0]!, blobs);
-    }),
-  );
-}
-
-/** One small record of many runs at once, such as their trials. */
-export function recordOfMany<K extends keyof RowKinds>(
-  kind: K,
-  runs: RunAt[],
-): Signal<Loadable<Map<string, Loadable<Rows<K>>>>> {
-  const stamp = runs.map((at) => at.stamp).join();
-  return resource(`${stamp} many ${kind}`, (into) =>
-    settle(into, async () => {
-      const found = new Map<string, Loadable<Rows<K>>>();
-      for (let i = 0; i < runs.length; i += RUNS_PER_REQUEST * 5) {
-        const query = runs.slice(i, i + RUNS_PER_REQUEST * 5).map((at): [string, string] => ["run", at.run]);
-        const { parts, blobs } = await getContainer("record", [...query, ["kind", kind]]);
-        for (const part of parts) {
-          const rows = await readRecord<K>(part, blobs).then(ready, (error) => failed(explain(error)));
-          found.set(part.run, rows);
-        }
-      }
-      return found;
-    }),
+  return resource<Rows<K>>(`${kind} ${at.step} ${at.run}`, at, (settle) =>
+    recordBatch.add({ at, kind, settle: settle as WantedRecord["settle"] }),
   );
 }
 
@@ -163,58 +210,77 @@ export function channels(at: RunAt, op: string): Signal<Loadable<ChannelRow[]>> 
 }
 
 function rowsOfOp<T extends { op: string }>(route: string, at: RunAt, op: string): Signal<Loadable<T[]>> {
-  return resource(`${at.stamp} ${route} ${at.step} ${at.run} ${op}`, (into) =>
-    settle(into, async () => {
+  return resource(`${route} ${at.step} ${at.run} ${op}`, at, (settle) =>
+    load(settle, async () => {
       const { parts, blobs } = await getContainer(route, [...runQuery(at), ["op", op], ...stepQuery(at)]);
       const part = parts[0]!;
       if (part.error !== undefined) throw new Error(part.error);
-      return (await readRows<T>([blobs[part.blob!]!])).filter((row) => row.op === op);
+      const rows = readRows<T>([await gunzip(blobs[part.blob!]!)]);
+      return rows.filter((row) => row.op === op);
     }),
   );
 }
 
-async function readRecord<K extends keyof RowKinds>(part: Part, blobs: Container["blobs"]): Promise<Rows<K>> {
-  if (part.error !== undefined) throw new Error(part.error);
-  const rows = await readRows<RowKinds[K]>(part.blobs!.map((i) => blobs[i]!));
+async function readRecord(part: Part, unzipped: (blob: number) => Promise<ArrayBuffer>): Promise<Rows<keyof RowKinds>> {
+  const rows = readRows<RowKinds[keyof RowKinds]>(await Promise.all(part.blobs!.map(unzipped)));
   return { rows, meta: (part.meta ?? {}) as Meta, step: part.step! };
 }
 
-function settle<T>(into: Signal<Loadable<T>>, work: () => Promise<T>): void {
+function load<T>(settle: (value: Loadable<T>) => void, work: () => Promise<T>): void {
   work().then(
-    (value) => {
-      into.value = ready(value);
-    },
-    (error) => {
-      into.value = failed(explain(error));
-    },
+    (value) => settle(ready(value)),
+    (error) => settle(failed(explain(error))),
   );
 }
 
+function broken(error: unknown): Loadable<never> {
+  return failed(`what the server sent cannot be read (${explain(error)})`);
+}
+
+function* inChunks<T>(items: T[], lengthOf: (item: T) => number): Generator<T[]> {
+  let chunk: T[] = [];
+  let length = 0;
+  for (const item of items) {
+    length += lengthOf(item);
+    if (chunk.length && length > LONGEST_QUERY) {
+      yield chunk;
+      chunk = [];
+      length = lengthOf(item);
+    }
+    chunk.push(item);
+  }
+  yield chunk;
+}
+
 /** With the stamp the server need not look again where the run's records are. */
-function runQuery({ run, stamp }: RunAt): [string, string][] {
+function runQuery({ run, stamp }: RunAt): Query {
   return [
     ["run", run],
     ["stamp", stamp],
   ];
 }
 
-function stepQuery({ step }: RunAt): [string, string][] {
+function stepQuery({ step }: RunAt): Query {
   return step === null ? [] : [["step", String(step)]];
 }
 
-async function getContainer(route: string, query: [string, string][]): Promise<Container> {
+async function getContainer(route: string, query: Query): Promise<Container> {
   return readContainer(await (await get(route, query)).arrayBuffer());
 }
 
-async function get(route: string, query: [string, string][]): Promise<Response> {
+async function get(route: string, query: Query): Promise<Response> {
   const url = new URL(route, base);
   url.search = new URLSearchParams(query).toString();
-  const response = await fetch(url);
-  if (!response.ok) throw new Error(`${(await response.text()).trim() || response.statusText} (${response.status})`);
-  return response;
+  const response = await fetch(url).catch(() => {
+    throw new Error("TensorBoard does not answer. Is it still running?");
+  });
+  if (response.ok) return response;
+  const isPlain = response.headers.get("Content-Type")?.startsWith("text/plain");
+  throw new Error(
+    isPlain ? (await response.text()).trim() : `TensorBoard answers ${response.status}; see what it prints.`,
+  );
 }
 
 function explain(error: unknown): string {
-  if (error instanceof TypeError) return "TensorBoard does not answer. Is it still running?";
   return error instanceof Error ? error.message : String(error);
 }

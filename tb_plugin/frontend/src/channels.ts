@@ -2,7 +2,7 @@
 
 import type { ChannelRow } from "./records.ts";
 
-/** The same limits as the rules use (inc_tb/scene.py). */
+/** OUTLIER_RATIO and LOST_CHANNEL_DB of inc_tb/scene.py, by which the rules judge. */
 export const OUTLIER_RATIO = 8;
 export const LOST_DB = 10;
 
@@ -24,7 +24,7 @@ export type ChannelOrder = "reach" | "sqnr" | "index";
 export function channelsOf(row: ChannelRow): Channel[] {
   const found = row.min.map((_, index) => {
     const [min, max, qMin, qMax] = [row.min, row.max, row.q_min, row.q_max].map((of) => of[index] ?? Number.NaN);
-    const reach = Math.max(Math.abs(min!), Math.abs(max!));
+    const reach = reachOf(min!, max!);
     return { index, min: min!, max: max!, qMin: qMin!, qMax: qMax!, reach, sqnr: row.sqnr_db[index] ?? Number.NaN };
   });
   const middle = median(found.map(({ reach }) => reach).filter((reach) => reach > 0));
@@ -36,6 +36,10 @@ export function ordered(channels: Channel[], by: ChannelOrder): Channel[] {
   const rank = ({ index, reach, sqnr }: Channel) => (by === "index" ? index : by === "reach" ? -reach : sqnr);
   const last = (value: number) => (Number.isNaN(value) ? Number.POSITIVE_INFINITY : value);
   return [...channels].sort((a, b) => last(rank(a)) - last(rank(b)) || a.index - b.index);
+}
+
+export function reachOf(min: number, max: number): number {
+  return Math.max(Math.abs(min), Math.abs(max));
 }
 
 export function median(values: number[]): number {

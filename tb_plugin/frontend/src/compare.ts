@@ -1,6 +1,8 @@
 // Trials against each other: what is better, what is lost, which ops differ. Pure functions.
 
 import type { ColumnSpec, TextColumn, Trial } from "./records.ts";
+import { sampled } from "./scale.ts";
+import type { SortKey } from "./state.ts";
 
 /** Config columns whose change is worth telling, with the word that goes before it. */
 export const CONFIG: Record<string, string> = {
@@ -72,7 +74,7 @@ export function paretoFront(points: Point[], lowerX: boolean, lowerY: boolean): 
   return front;
 }
 
-export interface Union {
+interface Union {
   names: string[];
   /** For each table the row of every name, -1 where the table has no such op. */
   rows: Int32Array[];
@@ -127,18 +129,38 @@ export function changedConfig(base: TextColumn, baseRows: Int32Array, other: Tex
 
 export type Config = Record<string, string>;
 
-/** What changed in one op, such as "int8 → fp32"; how an op was quantized is left out where it no longer is. */
-export function describeChange(before: Config, after: Config): string[] {
+export interface Change {
+  /** "weights" or "activations"; empty where both changed alike. */
+  what: string;
+  from: string;
+  to: string;
+}
+
+/** What changed in one op; how an op was quantized is left out where it no longer is. */
+export function changesOf(before: Config, after: Config): Change[] {
+  const change = (key: string, otherwise = ""): Change => ({
+    what: CONFIG[key]!,
+    from: before[key] || otherwise,
+    to: after[key] || otherwise,
+  });
   const dtypes = ["weight_dtype", "act_dtype"]
     .filter((key) => before[key] !== after[key])
-    .map((key) => ({ key, text: `${before[key] || "fp32"} → ${after[key] || "fp32"}` }));
+    .map((key) => change(key, "fp32"));
   const [one, two] = dtypes;
-  const told =
-    one && two && one.text === two.text ? [one.text] : dtypes.map(({ key, text }) => `${CONFIG[key]} ${text}`);
   const ways = ["weight_granularity", "act_scheme"]
     .filter((key) => before[key] && after[key] && before[key] !== after[key])
-    .map((key) => `${CONFIG[key]} ${before[key]} → ${after[key]}`);
-  return [...told, ...ways];
+    .map((key) => change(key));
+  return [...(one && two && one.from === two.from && one.to === two.to ? [{ ...one, what: "" }] : dtypes), ...ways];
+}
+
+/** Such as "weights per tensor → per channel". */
+export function describeChange({ what, from, to }: Change): string {
+  return `${what} ${from} → ${to}`.trim();
+}
+
+/** For narrow cells, which would cut off the end, and with it what is new. */
+export function shortChange(change: Change): string {
+  return change.what ? `${change.what} → ${change.to}` : describeChange(change);
 }
 
 /**
@@ -161,18 +183,8 @@ export function largestDifference(values: Float64Array[], changed: (Uint8Array |
 
 /** What 1 means in a picture of differences: large, but not the odd one out. */
 export function spanOf(differences: Float64Array[]): number {
-  const sizes = differences.flatMap((one) => sampled(one).map(Math.abs)).sort((a, b) => a - b);
+  const sizes = differences.flatMap((one) => sampled(one).filter(Number.isFinite).map(Math.abs)).sort((a, b) => a - b);
   return sizes[Math.floor(0.98 * (sizes.length - 1))] || (sizes.at(-1) ?? 0);
-}
-
-const SAMPLES = 4096;
-
-/** Finite values, thinned evenly. */
-export function sampled(values: Float64Array): number[] {
-  const every = Math.max(1, Math.floor(values.length / SAMPLES));
-  const found: number[] = [];
-  for (let i = 0; i < values.length; i += every) if (Number.isFinite(values[i]!)) found.push(values[i]!);
-  return found;
 }
 
 /** The runs to compare after a choice, those that stay in their order; null where it adds to too many. */
@@ -180,6 +192,18 @@ export function picked(compared: string[], wanted: ReadonlySet<string>, most: nu
   const kept = compared.filter((run) => wanted.has(run));
   const next = [...kept, ...[...wanted].filter((run) => !kept.includes(run))];
   return next.length <= Math.max(most, compared.length - 1) ? next : null;
+}
+
+/** What the column of a run is called where rows are sorted by it; the link parts such names at commas. */
+export function runColumn(run: string): string {
+  return `run:${encodeURIComponent(run)}`;
+}
+
+/** Keys without those of runs that are not compared (any more); the default order where none is left. */
+export function usableSort(keys: SortKey[], runs: readonly string[], otherwise: SortKey[]): SortKey[] {
+  const known = new Set(["name", "largest", ...runs.map(runColumn)]);
+  const usable = keys.filter(({ column }) => known.has(column));
+  return keys.length && !usable.length ? otherwise : usable;
 }
 
 const UNITS: [suffix: string, unit: string][] = [
@@ -209,8 +233,21 @@ const UNITS: [suffix: string, unit: string][] = [
   ["mj", "mJ"],
   ["mhz", "MHz"],
 ];
-const HIGHER =
-  /throughput|per_s|(^|_)(fps|qps|ips|speedup|accuracy|acc|top_?\d|f1|auc|bleu|rouge|score|recall|precision|iou|sqnr|psnr|agreement|savings?)(_|$)/i;
+/** Of time, size and energy less is better, whatever they are of: score_latency_ms is no score. */
+const COSTS = new Set("ns µs ms s bytes kB MB GB KiB MiB GiB bits W J mJ".split(" "));
+const LESS = /drop|loss|error/i;
+const MORE = /(^|_)(per_s(ec(ond)?)?$|savings?(_|$))/i;
+const COST = /(^|_)(latency|time|duration|energy)(_|$)/i;
+const RATE = /throughput|(^|_)(fps|qps|ips)(_|$)/i;
+const QUALITY =
+  /(^|_)(speedup|accuracy|acc|top_?\d|f1|auc|bleu|rouge|score|recall|precision|iou|sqnr|psnr|agreement)(_|$)/i;
+
+function betterOf(key: string, unit: string): "higher" | "lower" {
+  if (LESS.test(key)) return "lower";
+  if (MORE.test(key)) return "higher";
+  if (COST.test(key)) return "lower";
+  return RATE.test(key) || (QUALITY.test(key) && !COSTS.has(unit)) ? "higher" : "lower";
+}
 
 /** What an objective's key tells about it. */
 export function objective(key: string): ColumnSpec & { label: string; unit: string; better: "higher" | "lower" } {
@@ -218,12 +255,11 @@ export function objective(key: string): ColumnSpec & { label: string; unit: stri
   const [suffix, unit] = UNITS.find(([end]) => lower.endsWith(`_${end}`) || lower === end) ?? ["", ""];
   const stem = lower === suffix || !suffix ? key : key.slice(0, -suffix.length - 1);
   const words = stem.replaceAll(/[_./-]+/g, " ").trim() || key;
-  const better = HIGHER.test(key) && !/drop|loss|error/i.test(key) ? "higher" : "lower";
   return {
     name: `objectives.${key}`,
     label: words[0]!.toUpperCase() + words.slice(1),
     unit,
-    better,
+    better: betterOf(key, unit),
     help: `What the trial logged as the objective ${key}.${unit ? "" : " Its name tells no unit."}`,
   };
 }

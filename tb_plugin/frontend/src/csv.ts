@@ -14,10 +14,17 @@ export function toCsv(columns: Column[], rows: Iterable<number>): string {
 
 function written(column: Column, row: number): string {
   const value = numberAt(column, row);
-  if (Number.isNaN(value)) return "";
-  return column.kind === "number" && column.values instanceof Float32Array
-    ? String(Number(value.toPrecision(7)))
-    : String(value);
+  return Number.isNaN(value) ? "" : exactText(column, value);
+}
+
+/** The shortest text that stands for just this number: float32's 0.1 is not 0.10000000149011612. */
+export function exactText(column: Column, value: number): string {
+  if (column.kind !== "number" || !(column.values instanceof Float32Array)) return String(value);
+  for (let digits = 6; digits < 9; digits++) {
+    const text = String(Number(value.toPrecision(digits)));
+    if (Math.fround(Number(text)) === value) return text;
+  }
+  return String(value);
 }
 
 function quoted(text: string): string {
@@ -34,16 +41,21 @@ export function download(name: string, text: string): void {
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }
 
-export async function copy(text: string): Promise<void> {
+/** Whether the text is on the clipboard now. */
+export async function copy(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
+    return true;
   } catch {
     // TensorBoard is often opened over plain HTTP, where browsers offer the old way only.
+    const focused = document.activeElement;
     const area = document.createElement("textarea");
     area.value = text;
     document.body.append(area);
     area.select();
-    document.execCommand("copy");
+    const isDone = document.execCommand("copy");
     area.remove();
+    if (focused instanceof HTMLElement) focused.focus();
+    return isDone;
   }
 }

@@ -1,6 +1,6 @@
 // The error of the quantized model along its graph, and where it jumps.
 
-import { type Column, numberAt } from "./records.ts";
+import { type Column, numberAt, whyNull } from "./records.ts";
 
 export interface Jump {
   row: number;
@@ -9,17 +9,36 @@ export interface Jump {
 }
 
 export const JUMP_DB = 6;
+/**
+ * What an op adds explains what leaves it if it is at most this much less. Where several inputs of very different size
+ * arrive, as in a hard-swish, the small and bad one is hidden behind the others until it is multiplied.
+ */
+const EXPLAINS_DB = 6;
+/** A jump that ends above is nobody's problem. */
+export const NORMAL_DB = 25;
+/** As inc_tb/metrics.py says it. */
+export const NO_ERROR_ARRIVED = "what reaches this op has no error";
 
 /** Ops that leave the signal much worse than they got it, the largest jump first. */
 export function jumps(columns: ReadonlyMap<string, Column>, rows: number, most = 3): Jump[] {
   const arrived = columns.get("arrived_sqnr_db");
   const total = columns.get("total_sqnr_db");
+  const added = columns.get("added_sqnr_db");
   const found: Jump[] = [];
   for (let row = 0; row < rows; row++) {
-    const jump = { row, arrived: numberAt(arrived, row), total: numberAt(total, row) };
-    if (jump.arrived - jump.total > JUMP_DB && jump.total < 25) found.push(jump);
+    const jump = { row, arrived: arrivedAt(arrived, row), total: numberAt(total, row) };
+    const isItsOwn = numberAt(added, row) < jump.total + EXPLAINS_DB;
+    if (isItsOwn && jump.arrived - jump.total > JUMP_DB && jump.total < NORMAL_DB) found.push(jump);
   }
-  return found.sort((a, b) => b.arrived - b.total - (a.arrived - a.total)).slice(0, most);
+  const size = ({ arrived, total }: Jump) => Math.min(arrived, 100) - total;
+  return found.sort((a, b) => size(b) - size(a)).slice(0, most);
+}
+
+/** Without any error the signal to noise has no number; a culprit may well be the first op that is quantized. */
+function arrivedAt(column: Column | undefined, row: number): number {
+  const value = numberAt(column, row);
+  const isClean = Number.isNaN(value) && column !== undefined && whyNull(column, row) === NO_ERROR_ARRIVED;
+  return isClean ? Number.POSITIVE_INFINITY : value;
 }
 
 export interface Bucket {

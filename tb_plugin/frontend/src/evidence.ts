@@ -1,5 +1,6 @@
 // What the evidence of a suggestion means: a label, a unit and a normal range for each number, and its channels as bars.
 
+import { median as medianOf, OUTLIER_RATIO, reachOf } from "./channels.ts";
 import type { ChannelRow, Suggestion } from "./records.ts";
 
 export interface Fact {
@@ -143,7 +144,6 @@ export function chartOf({ rule, evidence, ops }: Pick<Suggestion, "rule" | "evid
 }
 
 const MOST_TRIED = 3;
-const OUTLIER_RATIO = 8;
 
 /** Whether one of the marked channels stands out as the rule says; without marks any row will do. */
 export function standsOut({ bars, median }: ChannelBars): boolean {
@@ -172,11 +172,10 @@ export interface ChannelBars {
 }
 
 export function channelBars(row: ChannelRow, marked: ReadonlySet<number>, most: number): ChannelBars | null {
-  const reach = row.min.map((low, i) => Math.max(Math.abs(low ?? 0), Math.abs(row.max[i] ?? 0)));
+  const reach = row.min.map((low, i) => reachOf(low ?? 0, row.max[i] ?? 0));
   const alive = reach.filter((one) => one > 0).sort((a, b) => a - b);
   if (!alive.length) return null;
-  const middle = alive.length / 2;
-  const median = (alive[Math.ceil(middle) - 1]! + alive[Math.floor(middle)]!) / 2;
+  const median = medianOf(alive);
   const count = Math.min(most, reach.length);
   const bars = Array.from({ length: count }, (_, i): Bar => {
     const from = Math.floor((i * reach.length) / count);

@@ -48,6 +48,18 @@ export function withUnit(value: number, unit = ""): string {
     : `${text} ${unit}`;
 }
 
+/** Four decimals for accuracies and losses, unless the number is larger than any share. */
+export function formatScore(value: number): string {
+  if (!Number.isFinite(value)) return "–";
+  return Math.abs(value) < 10 ? value.toFixed(4) : value.toFixed(2);
+}
+
+/** With its sign, as differences have it; what rounds to zero has none, as nothing changed that could be seen. */
+export function signed(value: number, format: (size: number) => string): string {
+  const text = format(Math.abs(value));
+  return Number.isNaN(value) || Number.parseFloat(text) === 0 ? text : `${value > 0 ? "+" : "−"}${text}`;
+}
+
 export function formatRange(normal: [number | null, number | null], unit = ""): string {
   const [low, high] = normal;
   if (low !== null && high !== null) return `${withUnit(low, unit)} to ${withUnit(high, unit)}`;

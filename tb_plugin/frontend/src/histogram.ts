@@ -50,13 +50,14 @@ export function rebin(counts: number[], top: number, cells: ArrayLike<number>): 
   return found;
 }
 
-/** Share of the reference's values outside of what the quantized type can hold, to the width of a bin. */
-export function shareOutside({ reference, top, limits }: HistogramRow): number | null {
+/** Share of the reference's values further than `margin` outside of what the quantized type can hold, to a bin's width. */
+export function shareOutside({ reference, top, limits }: HistogramRow, margin = 0): number | null {
   if (!limits) return null;
   const at = edges(top);
   let outside = 0;
   for (let i = 0; i < reference.length; i += 2) {
-    if (at[reference[i]!]! >= limits[1] || at[reference[i]! + 1]! <= limits[0]) outside += reference[i + 1]!;
+    const isAbove = at[reference[i]!]! >= limits[1] + margin;
+    if (isAbove || at[reference[i]! + 1]! <= limits[0] - margin) outside += reference[i + 1]!;
   }
   return outside / (total(reference) || 1);
 }

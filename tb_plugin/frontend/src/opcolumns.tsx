@@ -1,6 +1,7 @@
 // The op table's columns as the grid shows them: label, unit, normal range and explanation of each.
 
 import type { GridCell, GridColumn } from "./components/Grid.tsx";
+import { exactText } from "./csv.ts";
 import { formatNumber, formatRange } from "./format.ts";
 import { type Column, type ColumnSpec, textAt, whyNull } from "./records.ts";
 import { colourOf, type Scale } from "./scale.ts";
@@ -60,12 +61,18 @@ export function opCell(
     if (column.spec.name === "verdict") {
       return { content: text && <Verdict verdict={text} />, title: textAt(reason, row) || (text === "ok" ? OK : "") };
     }
+    // The end of a name tells more than its beginning: the cell cuts it at the front.
+    if (column.spec.name === "name") return { content: <bdi>{text}</bdi>, title: text, class: "cut-front" };
     return { content: text, title: text };
   }
   const value = column.values[row]!;
   if (Number.isNaN(value)) return { content: "–", title: whyNull(column, row, reason), class: "none" };
   const background = scale ? colourOf(scale.level(value)) : "";
-  return { content: formatNumber(value, column.spec.unit), title: `${value} ${column.spec.unit ?? ""}`, background };
+  return {
+    content: formatNumber(value, column.spec.unit),
+    title: `${exactText(column, value)} ${column.spec.unit ?? ""}`,
+    background,
+  };
 }
 
 export function Verdict({ verdict }: { verdict: string }) {

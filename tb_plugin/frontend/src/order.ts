@@ -19,7 +19,7 @@ export function matcher({ text, regex }: { text: string; regex: boolean }): ((na
   }
 }
 
-/** Rows that pass the filter, in table order; a text filter looks at names and reasons. */
+/** Rows that pass the filter, in table order; a text filter looks at names and types. */
 export function filtered(rows: number, filter: Filter, columns: ReadonlyMap<string, Column>): Uint32Array {
   const tests: ((row: number) => boolean)[] = [];
   const matches = matcher(filter);

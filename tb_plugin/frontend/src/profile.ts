@@ -1,6 +1,9 @@
 // Time per op and per type, and the spans of the timeline. Pure functions of the stored rows.
 
-import type { Column, ProfileRow } from "./records.ts";
+import { type Column, numberColumn, type ProfileRow, textColumn } from "./records.ts";
+
+/** Name of the time that no op accounts for. */
+export const OUTSIDE = "outside of all ops";
 
 export interface Entry {
   /** Name of the op or of the type; "" is what no op accounts for. */
@@ -131,16 +134,15 @@ export function totals(rows: ProfileRow[], measured: { fp32_total_us?: number; i
 }
 
 /** Entries as columns, so that they are sorted as the op table is. */
-export function columnsOf(found: Entry[]): Map<string, Column> {
+export function entryColumns(found: Entry[]): Map<string, Column> {
   const number = (name: string, value: (entry: Entry) => number): [string, Column] => [
     name,
-    { kind: "number", spec: { name }, values: Float64Array.from(found, value) },
+    numberColumn({ name }, found.map(value)),
   ];
-  const text = (name: string, value: (entry: Entry) => string): [string, Column] => {
-    const texts = [...new Set(found.map(value))].sort();
-    const code = new Map(texts.map((one, i) => [one, i]));
-    return [name, { kind: "text", spec: { name }, texts, codes: Uint32Array.from(found, (e) => code.get(value(e))!) }];
-  };
+  const text = (name: string, value: (entry: Entry) => string): [string, Column] => [
+    name,
+    textColumn({ name }, found.map(value)),
+  ];
   return new Map([
     text("name", ({ name }) => name),
     text("type", ({ type }) => type),

@@ -84,7 +84,9 @@ export interface Effect {
   label: string;
   value: number;
   unit: string;
-  measured: boolean;
+  basis?: "measured" | "counted" | "estimated";
+  /** Instead of the basis, in logs of earlier versions. */
+  measured?: boolean;
   how: string;
 }
 
@@ -195,9 +197,8 @@ export async function gunzip(blob: Uint8Array<ArrayBuffer>): Promise<ArrayBuffer
   return new Response(stream).arrayBuffer();
 }
 
-export async function readRows<T>(blobs: Uint8Array<ArrayBuffer>[]): Promise<T[]> {
-  const texts = await Promise.all(blobs.map(async (blob) => new TextDecoder().decode(await gunzip(blob))));
-  return texts.flatMap((text) => JSON.parse(text) as T[]);
+export function readRows<T>(chunks: ArrayBuffer[]): T[] {
+  return chunks.flatMap((chunk) => JSON.parse(new TextDecoder().decode(chunk)) as T[]);
 }
 
 export function readColumn(spec: ColumnSpec, data: ArrayBuffer, rows: number): Column {
@@ -230,6 +231,24 @@ export function whyNull(column: Column, row: number, reason?: Column): string {
     if (ranges.some(([from, to]) => from <= row && row < to)) return text;
   }
   return textAt(reason, row);
+}
+
+export function numberColumn(spec: ColumnSpec, values: (number | null | undefined)[]): NumberColumn {
+  return { kind: "number", spec, values: Float64Array.from(values, (value) => value ?? Number.NaN) };
+}
+
+/** 2 before 10. */
+export const natural = new Intl.Collator("en", { numeric: true });
+
+export function textColumn(spec: ColumnSpec, values: string[]): TextColumn {
+  const texts = [...new Set(values)].sort(natural.compare);
+  const codes = new Map(texts.map((text, code) => [text, code]));
+  return {
+    kind: "text",
+    spec: { ...spec, type: "text" },
+    texts,
+    codes: Uint32Array.from(values, (text) => codes.get(text)!),
+  };
 }
 
 /** Row of each op name. */

@@ -28,7 +28,7 @@ export interface Matrix {
   sort: SortKey[];
 }
 
-const LARGEST_FIRST: SortKey[] = [{ column: "largest", descending: true }];
+export const LARGEST_FIRST: SortKey[] = [{ column: "largest", descending: true }];
 
 export const DEFAULT_COLUMNS = [
   "name",
@@ -47,10 +47,12 @@ export const DEFAULT_COLUMNS = [
   "act_dtype",
   "weight_dtype",
 ];
-/** How many runs can be ticked for a comparison side by side. */
-export const MOST_TICKED = 6;
+/** How many runs can be picked for a comparison side by side. */
+export const MOST_PICKED = 6;
 /** How many runs the heat map of ops by trials takes. */
 export const MOST_COMPARED = 20;
+
+const WORST_FIRST: SortKey[] = [{ column: "added_sqnr_db", descending: false }];
 
 export const runs = signal<Loadable<api.RunInfo[]>>(LOADING);
 export const view = signal<View>("ops");
@@ -59,7 +61,7 @@ const chosenRun = signal("");
 export const step = signal<number | null>(null);
 export const op = signal("");
 export const filter = signal<Filter>({ text: "", regex: false, types: [], verdicts: [] });
-export const sort = signal<SortKey[]>([{ column: "added_sqnr_db", descending: false }]);
+export const sort = signal<SortKey[]>(WORST_FIRST);
 /** Columns of the op table in their order; the first `pinned` of them stay in sight. */
 export const columns = signal<string[]>(DEFAULT_COLUMNS);
 export const pinned = signal(1);
@@ -67,7 +69,9 @@ export const pinned = signal(1);
 export const compared = signal<string[]>([]);
 /** The column that comparisons and the graph's colours show. */
 export const metric = signal("added_sqnr_db");
-/** How the comparison of trials shows its ops; sorted by "name", "largest" or the place of a run in `compared`. */
+/** A column of texts that colours the graph instead; comparisons could do nothing with it. */
+export const paint = signal("");
+/** How the comparison of trials shows its ops; sorted by "name", "largest" or runColumn() of a run. */
 export const matrix = signal<Matrix>({ difference: false, changed: false, text: "", sort: LARGEST_FIRST });
 /** Ranks of the suggestions that are ticked. */
 export const ticked = signal<number[]>([]);
@@ -89,7 +93,6 @@ export function chooseRun(name: string): void {
   batch(() => {
     chosenRun.value = name;
     step.value = null;
-    ticked.value = [];
   });
 }
 
@@ -104,32 +107,36 @@ function infoOf(name: string): api.RunInfo | undefined {
   return shownRuns.value.find((info) => info.name === name);
 }
 
-function stampOf(info: api.RunInfo): string {
-  return `${encodeURIComponent(info.name)}@${Object.values(info.kinds)
-    .map((kind) => kind.wall_time)
-    .join("+")}`;
-}
-
-function at(name: string, atStep: number | null): api.RunAt | null {
-  const info = infoOf(name);
-  return info ? { run: name, step: atStep, stamp: stampOf(info) } : null;
-}
-
 const NO_RUN = signal<Loadable<never>>(failed("this run is no longer there"));
-const NOTHING_LOGGED = signal<Loadable<never>>(failed(""));
+const NOTHING_LOGGED = signal<Loadable<never>>(failed("nothing of the kind was logged in this run"));
+
+/** Asks for a record of a run, if it has one. What it gives follows the run: it is read again when it was written again. */
+function ask<T>(
+  kind: string,
+  name: string,
+  atStep: number | null,
+  get: (where: api.RunAt) => Signal<Loadable<T>>,
+): Loadable<T> {
+  const info = infoOf(name);
+  if (!info) return NO_RUN.value;
+  const stamp = info.kinds[kind]?.wall_time;
+  return (stamp === undefined ? NOTHING_LOGGED : get({ run: name, step: atStep, stamp: String(stamp) })).value;
+}
+
+function stepOf(name: string): number | null {
+  return name === run.value ? step.value : null;
+}
 
 /** Data of the chosen run and step; read them inside components, which then follow along. */
-export const header = computed(() => withOps((where) => api.header(where)));
+export const header = computed(() => headerOf(run.value));
 
 /** The same of any run, at its newest step. */
 export function headerOf(ofRun: string): Loadable<TableHeader> {
-  const where = at(ofRun, ofRun === run.value ? step.value : null);
-  return (where ? (has("ops", ofRun) ? api.header(where) : NOTHING_LOGGED) : NO_RUN).value;
+  return ask("ops", ofRun, stepOf(ofRun), api.header);
 }
 
-export function column(name: string, ofRun: string = run.value): Loadable<Column> {
-  const where = at(ofRun, ofRun === run.value ? step.value : null);
-  return (where ? api.column(where, name) : NO_RUN).value;
+export function column(name: string, ofRun: string = run.value, atStep = stepOf(ofRun)): Loadable<Column> {
+  return ask("ops", ofRun, atStep, (where) => api.column(where, name));
 }
 
 export function columnsOf(names: string[]): Map<string, Loadable<Column>> {
@@ -142,21 +149,15 @@ export function has(kind: string, ofRun: string = run.value): boolean {
 }
 
 export function record<K extends keyof RowKinds>(kind: K): Loadable<Rows<K>> {
-  const where = at(run.value, kind === "profile" ? null : step.value);
-  return (where ? (has(kind) ? api.record(kind, where) : NOTHING_LOGGED) : NO_RUN).value;
+  return ask(kind, run.value, kind === "profile" ? null : step.value, (where) => api.record(kind, where));
 }
 
 export function histograms(name: string) {
-  return withOps((where) => api.histograms(where, name));
+  return ask("histograms", run.value, step.value, (where) => api.histograms(where, name));
 }
 
 export function channels(name: string) {
-  return withOps((where) => api.channels(where, name));
-}
-
-function withOps<T>(ask: (where: api.RunAt) => Signal<Loadable<T>>): Loadable<T> {
-  const where = at(run.value, step.value);
-  return (where ? ask(where) : NO_RUN).value;
+  return ask("channels", run.value, step.value, (where) => api.channels(where, name));
 }
 
 /** Row of each op in the chosen run's table. */
@@ -174,19 +175,19 @@ export interface RunTrial {
 /** All runs with their trial, in the order of their names; runs without one are there with null. */
 export const trials = computed((): Loadable<RunTrial[]> => {
   if (runs.value.state !== "ready") return runs.value;
-  const withTrial = shownRuns.value.filter(({ kinds }) => kinds.trial);
-  const asked = withTrial.map(({ name }) => at(name, null)!);
-  const found = asked.length
-    ? api.recordOfMany("trial", asked).value
-    : ready(new Map<string, Loadable<Rows<"trial">>>());
-  if (found.state !== "ready") return found;
-  return ready(
-    shownRuns.value.map(({ name }) => {
-      const rows = found.value.get(name);
-      const trial = rows && readyValue(rows)?.rows[0];
-      return { run: name, trial: trial ?? null, error: rows?.state === "error" ? rows.message : "" };
-    }),
-  );
+  const found = shownRuns.value.map(({ name, kinds }) => {
+    const rows = kinds.trial ? ask("trial", name, null, (where) => api.record("trial", where)) : null;
+    const trial = rows && readyValue(rows)?.rows[0];
+    return {
+      run: name,
+      trial: trial ?? null,
+      error: rows?.state === "error" ? rows.message : "",
+      isLoading: rows?.state === "loading",
+    };
+  });
+  return found.length && found.every(({ isLoading }) => isLoading)
+    ? LOADING
+    : ready(found.map(({ isLoading, ...known }) => known));
 });
 
 /** The names of the ops of the chosen run; empty until they are there. */
@@ -199,6 +200,7 @@ export function openOp(name: string): void {
 /** A link that opens the page as it is now, with some things changed. */
 export function link(changes: Record<string, string> = {}): string {
   const query = linkState();
+  if ("run" in changes) query.delete("step"); // another run has other steps
   for (const [key, value] of Object.entries(changes)) query.set(key, value);
   return linkTo(query);
 }
@@ -207,15 +209,15 @@ function linkState(): URLSearchParams {
   const query = new URLSearchParams();
   const put = (key: string, value: string) => value && query.set(key, value);
   put("view", view.value === "ops" ? "" : view.value);
-  put("run", chosenRun.value);
+  put("run", run.value || chosenRun.value);
   put("step", step.value === null ? "" : String(step.value));
   put("op", op.value);
   put("filter", filter.value.text);
   put("regex", filter.value.regex ? "1" : "");
-  put("types", filter.value.types.join("|"));
-  put("verdicts", filter.value.verdicts.join("|"));
-  put("sort", sortText(sort.value));
-  for (const name of compared.value) query.append("compare", name);
+  put("types", listText(filter.value.types));
+  put("verdicts", listText(filter.value.verdicts));
+  put("sort", sortText(sort.value) || "none");
+  put("compare", listText(compared.value));
   if (compared.value.length) {
     put("difference", matrix.value.difference ? "1" : "");
     put("changed", matrix.value.changed ? "1" : "");
@@ -223,7 +225,24 @@ function linkState(): URLSearchParams {
     put("order", matrix.value.sort === LARGEST_FIRST ? "" : sortText(matrix.value.sort) || "graph");
   }
   put("metric", metric.value === "added_sqnr_db" ? "" : metric.value);
+  put("paint", paint.value);
   return query;
+}
+
+/** One key for a list: TensorBoard keeps only the last of several equal ones. */
+function listText(values: string[]): string {
+  return values.map(encodeURIComponent).join("|");
+}
+
+function listOf(text: string | null): string[] {
+  const decode = (part: string) => {
+    try {
+      return [decodeURIComponent(part)];
+    } catch {
+      return []; // a link that somebody typed
+    }
+  };
+  return (text ?? "").split("|").filter(Boolean).flatMap(decode);
 }
 
 function sortText(keys: SortKey[]): string {
@@ -236,7 +255,6 @@ function sortOf(text: string): SortKey[] {
 }
 
 function followLink(query: URLSearchParams): void {
-  const list = (key: string) => (query.get(key) ?? "").split("|").filter(Boolean);
   const wanted = query.get("view") as View;
   view.value = VIEWS.includes(wanted) ? wanted : "ops";
   chosenRun.value = query.get("run") ?? "";
@@ -246,13 +264,14 @@ function followLink(query: URLSearchParams): void {
   filter.value = {
     text: query.get("filter") ?? "",
     regex: query.get("regex") === "1",
-    types: list("types"),
-    verdicts: list("verdicts"),
+    types: listOf(query.get("types")),
+    verdicts: listOf(query.get("verdicts")),
   };
-  const keys = sortOf(query.get("sort") ?? "");
-  if (keys.length) sort.value = keys;
-  compared.value = query.getAll("compare").slice(0, MOST_COMPARED);
+  const keys = query.get("sort");
+  sort.value = keys === "none" ? [] : keys ? sortOf(keys) : WORST_FIRST;
+  compared.value = listOf(query.get("compare")).slice(0, MOST_COMPARED);
   metric.value = query.get("metric") ?? "added_sqnr_db";
+  paint.value = query.get("paint") ?? "";
   const order = query.get("order") ?? "";
   matrix.value = {
     difference: query.get("difference") === "1",
@@ -260,6 +279,12 @@ function followLink(query: URLSearchParams): void {
     text: query.get("ops") ?? "",
     sort: order === "graph" ? [] : order ? sortOf(order) : LARGEST_FIRST,
   };
+}
+
+/** Ticks are ranks among the suggestions of one run at one step. */
+function untick(): void {
+  void [run.value, step.value, infoOf(run.value)?.kinds.suggestions?.wall_time];
+  ticked.value = [];
 }
 
 const REMEMBERED = "inc-tb.quantization.columns";
@@ -282,26 +307,37 @@ function recall(): void {
   }
 }
 
+/** Why the list of runs could not be read again; what is shown may be old. */
+export const trouble = signal("");
+let reloads = 0;
+
 export async function reload(): Promise<void> {
-  try {
-    const found = await api.fetchRuns();
-    const current = new Set(found.map(stampOf));
-    batch(() => {
-      api.forget((stamp) => stamp.split(",").every((one) => current.has(one)));
-      runs.value = ready(found);
-    });
-  } catch (error) {
-    if (runs.value.state !== "ready") runs.value = failed(error instanceof Error ? error.message : String(error));
-  }
+  const turn = ++reloads;
+  const found = await api.fetchRuns().then(ready, (error: Error) => failed(error.message));
+  if (turn !== reloads) return; // a later one is under way
+  batch(() => {
+    api.forgetFailures();
+    if (found.state === "ready" || runs.value.state !== "ready") runs.value = found;
+    trouble.value = found.state === "error" ? found.message : "";
+  });
 }
 
 /** Start to follow TensorBoard, the link and what was remembered. */
 export function start(): void {
   recall();
-  followLink(readLink());
-  effect(() => writeLink(linkState()));
+  followLink(readLink() ?? new URLSearchParams());
+  let shown = view.value;
+  effect(() => {
+    // Going back leads to the view before; small steps such as a sort would only be in the way.
+    writeLink(linkState(), shown !== view.value);
+    shown = view.value;
+  });
   effect(remember);
-  window.parent.addEventListener("hashchange", () => followLink(readLink()));
+  effect(untick);
+  window.parent.addEventListener("hashchange", () => {
+    const link = readLink();
+    if (link) batch(() => followLink(link));
+  });
   onReload(() => void reload());
   void reload();
 }

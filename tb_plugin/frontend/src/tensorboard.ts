@@ -27,17 +27,20 @@ export function followTheme(): void {
 
 const PREFIX = "p.quantization.";
 
-/** The part of TensorBoard's address that is ours. */
-export function readLink(): URLSearchParams {
+/** The part of TensorBoard's address that is ours, or null while another of its tabs is shown. */
+export function readLink(): URLSearchParams | null {
+  const hash = window.parent.location.hash.slice(1);
+  const tab = hash.split("&")[0];
+  if (tab && tab !== "quantization" && !tab.includes("=")) return null;
   const found = new URLSearchParams();
-  for (const [key, value] of new URLSearchParams(window.parent.location.hash.slice(1))) {
+  for (const [key, value] of new URLSearchParams(hash)) {
     if (key.startsWith(PREFIX)) found.append(key.slice(PREFIX.length), value);
   }
   return found;
 }
 
-/** Replace our part; does nothing while another tab of TensorBoard is shown. */
-export function writeLink(ours: URLSearchParams): void {
+/** Replace our part, or add it to the browser's history; does nothing while another tab of TensorBoard is shown. */
+export function writeLink(ours: URLSearchParams, isNewPlace: boolean): void {
   const { location, history } = window.parent;
   const [tab, ...others] = location.hash
     .slice(1)
@@ -45,7 +48,9 @@ export function writeLink(ours: URLSearchParams): void {
     .filter((part) => !part.startsWith(PREFIX));
   if (tab && tab !== "quantization") return;
   const hash = hashOf(ours, others);
-  if (hash !== location.hash) history.replaceState(history.state, "", hash);
+  if (hash === location.hash) return;
+  if (isNewPlace) history.pushState(history.state, "", hash);
+  else history.replaceState(history.state, "", hash);
 }
 
 /** An address that opens this tab in this state. */

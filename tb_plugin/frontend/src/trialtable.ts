@@ -1,7 +1,7 @@
 // The table of trials as columns, so that it sorts and copies as the op table does. Pure functions.
 
 import { bestSoFar, drop, objective, targetMet } from "./compare.ts";
-import type { Column, ColumnSpec, NumberColumn, TextColumn } from "./records.ts";
+import { type Column, type ColumnSpec, natural, numberColumn, type Trial, textColumn } from "./records.ts";
 import type { RunTrial } from "./state.ts";
 
 /** A config may hold a key for every op; so many columns are no table any more. */
@@ -18,8 +18,6 @@ export interface TrialTable {
   mixed: boolean;
   hiddenConfig: string[];
 }
-
-const natural = new Intl.Collator("en", { numeric: true });
 
 export function trialTable(found: RunTrial[]): TrialTable {
   const runs = found.toSorted((a, b) => natural.compare(a.run, b.run));
@@ -50,7 +48,7 @@ export function trialTable(found: RunTrial[]): TrialTable {
     ),
     numberColumn(
       FALLBACK,
-      trials.map((trial) => (trial ? (trial.fallback?.length ?? 0) : null)),
+      trials.map((trial) => trial && fallbackOf(trial).length),
     ),
     numberColumn(
       WALL,
@@ -151,18 +149,7 @@ export function asText(value: unknown): string {
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
-export function numberColumn(spec: ColumnSpec, values: (number | null | undefined)[]): NumberColumn {
-  return { kind: "number", spec, values: Float64Array.from(values, (value) => value ?? Number.NaN) };
-}
-
-/** Texts in natural order: 2 before 10. */
-export function textColumn(spec: ColumnSpec, values: string[]): TextColumn {
-  const texts = [...new Set(values)].sort(natural.compare);
-  const codes = new Map(texts.map((text, code) => [text, code]));
-  return {
-    kind: "text",
-    spec: { ...spec, type: "text" },
-    texts,
-    codes: Uint32Array.from(values, (text) => codes.get(text)!),
-  };
+/** The ops that a trial keeps in fp32, each once. */
+export function fallbackOf(trial: Pick<Trial, "fallback"> | null | undefined): string[] {
+  return [...new Set(trial?.fallback)];
 }

@@ -3,7 +3,9 @@ import { test } from "node:test";
 import {
   aligned,
   bestSoFar,
+  type Config,
   changedConfig,
+  changesOf,
   describeChange,
   difference,
   drop,
@@ -12,12 +14,14 @@ import {
   objective,
   paretoFront,
   picked,
-  sampled,
+  runColumn,
+  shortChange,
   spanOf,
   targetMet,
   unionOfOps,
+  usableSort,
 } from "../src/compare.ts";
-import { textColumn } from "../src/trialtable.ts";
+import { textColumn } from "../src/records.ts";
 
 const { NaN: none } = Number;
 const trial = (accuracy: number | null, more = {}) => ({ name: "t", accuracy, ...more });
@@ -153,23 +157,28 @@ test("a config changed where the texts differ, whatever their codes are", () => 
 test("a change is told in few words", () => {
   const int8 = { weight_dtype: "int8", weight_granularity: "per tensor", act_dtype: "int8", act_scheme: "asymmetric" };
   const fp32 = { weight_dtype: "", weight_granularity: "", act_dtype: "", act_scheme: "" };
-  assert.deepEqual(describeChange(int8, fp32), ["int8 → fp32"]);
-  assert.deepEqual(describeChange(fp32, int8), ["fp32 → int8"]);
-  assert.deepEqual(describeChange(int8, { ...int8, act_dtype: "uint8" }), ["activations int8 → uint8"]);
-  assert.deepEqual(describeChange(int8, { ...int8, weight_granularity: "per channel", act_scheme: "symmetric" }), [
+  const told = (before: Config, after: Config) => changesOf(before, after).map(describeChange);
+  assert.deepEqual(told(int8, fp32), ["int8 → fp32"]);
+  assert.deepEqual(told(fp32, int8), ["fp32 → int8"]);
+  assert.deepEqual(told(int8, { ...int8, act_dtype: "uint8" }), ["activations int8 → uint8"]);
+  assert.deepEqual(told(int8, { ...int8, weight_granularity: "per channel", act_scheme: "symmetric" }), [
     "weights per tensor → per channel",
     "activations asymmetric → symmetric",
   ]);
-  assert.deepEqual(describeChange(int8, int8), []);
+  assert.deepEqual(told(int8, int8), []);
+  assert.deepEqual(changesOf(int8, { ...int8, weight_granularity: "per channel" }).map(shortChange), [
+    "weights → per channel",
+  ]);
+  assert.deepEqual(changesOf(int8, fp32).map(shortChange), ["int8 → fp32"]);
 });
 
 test("the span leaves out what is not a number and the odd one out", () => {
-  // 0 to 99 and one million: the 98th percentile of 101 values is at place 98
+  // 0 to 99 and one million, both ends counted twice: of 103 values the 98th percentile is at place 99
   const usual = Float64Array.from({ length: 101 }, (_, i) => (i === 100 ? 1e6 : -i));
-  assert.equal(spanOf([usual]), 98);
+  assert.equal(spanOf([usual]), 99);
   assert.equal(spanOf([Float64Array.of(none, 0, 0, 2)]), 2);
+  assert.equal(spanOf([Float64Array.of(none, -1, Number.POSITIVE_INFINITY)]), 1);
   assert.equal(spanOf([]), 0);
-  assert.deepEqual(sampled(Float64Array.of(none, 1, Number.POSITIVE_INFINITY)), [1]);
 });
 
 test("runs to compare keep their order, and too many are refused", () => {
@@ -196,6 +205,48 @@ test("an objective's key tells its label, unit and direction", () => {
   assert.deepEqual(told("tokens_per_s"), ["Tokens", "per s", "higher"]);
   assert.deepEqual(told("throughput"), ["Throughput", "", "higher"]);
   assert.deepEqual(told("carbon"), ["Carbon", "", "lower"]);
+});
+
+test("time, energy and size are better when lower, whatever they are of; so much per second when higher", () => {
+  const better = (key: string) => objective(key).better;
+  for (const key of [
+    "time_per_sample_ms",
+    "latency_per_sample_us",
+    "energy_per_step_j",
+    "score_latency_ms",
+    "score_latency",
+    "precision_bits",
+    "recall_mb",
+    "latency_at_top_throughput_ms",
+    "throughput_loss_pct",
+  ]) {
+    assert.equal(better(key), "lower", key);
+  }
+  for (const key of [
+    "per_s",
+    "images_per_second",
+    "tokens_per_sec",
+    "gb_per_s",
+    "throughput_mb",
+    "memory_savings_mb",
+  ]) {
+    assert.equal(better(key), "higher", key);
+  }
+  assert.equal(better("precision"), "higher");
+  assert.equal(better("score_pct"), "higher");
+});
+
+test("rows are sorted by a run's name, and as usual when that run is not compared", () => {
+  const usual = [{ column: "largest", descending: true }];
+  const byRun = { column: runColumn("trial-2"), descending: false };
+  const byName = { column: "name", descending: false };
+  assert.deepEqual(usableSort([byRun], ["trial-1", "trial-2"], usual), [byRun]);
+  assert.deepEqual(usableSort([byRun], ["trial-2", "trial-1"], usual), [byRun]);
+  assert.equal(usableSort([byRun], ["trial-1"], usual), usual);
+  assert.deepEqual(usableSort([byRun, byName], ["trial-1"], usual), [byName]);
+  assert.equal(usableSort([{ column: "1", descending: false }], ["trial-1", "trial-2"], usual), usual); // older links
+  assert.deepEqual(usableSort([], ["trial-1"], usual), []); // as in the graph
+  assert.equal(runColumn("a,-b"), "run:a%2C-b");
 });
 
 test("latency or time is what accuracy is paid with first, then size", () => {

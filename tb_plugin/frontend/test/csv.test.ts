@@ -17,7 +17,7 @@ test("a name that a spreadsheet would run is made harmless", () => {
   assert.equal(toCsv([texts("name", ["=cmd()"])], [0]), "name\r\n'=cmd()\r\n");
 });
 
-test("floats have as many digits as they hold", () => {
-  const column: Column = { kind: "number", spec: { name: "x" }, values: Float32Array.of(0.1) };
-  assert.equal(toCsv([column], [0]), "x\r\n0.1\r\n");
+test("floats have as many digits as they hold, whole numbers all of theirs", () => {
+  const column: Column = { kind: "number", spec: { name: "x" }, values: Float32Array.of(0.1, 12345678, 1 / 3, 1e-20) };
+  assert.equal(toCsv([column], [0, 1, 2, 3]), "x\r\n0.1\r\n12345678\r\n0.33333334\r\n1e-20\r\n");
 });

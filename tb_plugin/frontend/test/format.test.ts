@@ -1,6 +1,16 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { formatBytes, formatNumber, formatRange, formatTime, plural, shorten, withUnit } from "../src/format.ts";
+import {
+  formatBytes,
+  formatNumber,
+  formatRange,
+  formatScore,
+  formatTime,
+  plural,
+  shorten,
+  signed,
+  withUnit,
+} from "../src/format.ts";
 
 test("numbers by their unit", () => {
   assert.equal(formatNumber(17.04, "dB"), "17.0");
@@ -24,6 +34,17 @@ test("bytes, times, ranges", () => {
   assert.equal(formatRange([25, null], "dB"), "25.0 dB or more");
   assert.equal(formatRange([null, 1], "steps"), "1 steps or less");
   assert.equal(formatRange([0, 0.001], "share"), "0 % to 0.1 %");
+});
+
+test("scores have four decimals, large losses two", () => {
+  assert.deepEqual([0.75, -2, 12.345, Number.NaN].map(formatScore), ["0.7500", "-2.0000", "12.35", "–"]);
+});
+
+test("differences have a sign, unless they round to zero", () => {
+  assert.equal(signed(0.05, formatScore), "+0.0500");
+  assert.equal(signed(-0.05, formatScore), "−0.0500");
+  assert.equal(signed(-0.00001, formatScore), "0.0000");
+  assert.equal(signed(Number.NaN, formatScore), "–");
 });
 
 test("words", () => {

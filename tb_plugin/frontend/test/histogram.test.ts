@@ -40,6 +40,8 @@ test("share outside of the limits", () => {
   assert.equal(shareOutside(row([-1, 1], 0.5)), 0.4);
   assert.equal(shareOutside(row([-2, 1], 0.5)), 0.3);
   assert.equal(shareOutside(row(null, null)), null);
+  assert.equal(shareOutside(row([-1, 1], 0.5), 0.25), 0.4);
+  assert.equal(shareOutside(row([-1, 1.8], 0.5), 0.25), 0.1); // the bin at 1.97 is less than half a step away
 });
 
 test("the grid of quantized values, unless it is too fine to be seen", () => {

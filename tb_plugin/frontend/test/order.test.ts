@@ -76,7 +76,7 @@ test("clicks with Shift go beside the other keys", () => {
   assert.deepEqual(nextSort(nextSort(two, "a", true, true), "a", true, true), [{ column: "b", descending: false }]);
 });
 
-test("20,000 rows sort fast enough to be felt as at once", () => {
+test("20,000 rows are sorted whole", () => {
   const many = table(
     numbers(
       "x",

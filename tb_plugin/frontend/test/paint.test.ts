@@ -1,8 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { buildTree } from "../src/graph/group.ts";
+import { COLOURS, kindsOf, OTHER } from "../src/graph/kinds.ts";
 import { extremesOf, paintBy } from "../src/graph/paint.ts";
 import type { ColumnSpec, NumberColumn, TextColumn } from "../src/records.ts";
+import { texts } from "./tables.ts";
 
 const NAMES = ["/a/one", "/a/two", "/a/three", "/b/one", "/b/two"];
 const tree = buildTree(NAMES.map((name) => ({ name, type: "Conv", inputs: [] })));
@@ -61,6 +63,9 @@ test("ops without a value are neutral and say why", () => {
     verdict: "ok",
   });
   assert.equal(paint.markOf(tree.ops[4]!).missing, "the op is not in the op table");
+  const reason = texts("reason", ["it is a view", "fused", "", ""]);
+  const why = paintBy(tree, numbers({}, Number.NaN, 1, 2, 3), verdicts, rowOf, reason);
+  assert.equal(why.markOf(tree.ops[0]!).missing, "it is a view");
   assert.equal(paint.markOf(a!).missing, "none of its ops has a value");
 });
 
@@ -75,3 +80,78 @@ test("by verdict: bad is worse than watch, which is worse than ok", () => {
   assert.equal(paint.markOf(b!).text, "");
   assert.notEqual(paint.markOf(tree.ops[1]!).colour, paint.markOf(tree.ops[2]!).colour);
 });
+
+test("by a text: one kind has its colour, several are counted, and ops without one are told", () => {
+  const paint = paintBy(tree, texts("act_dtype", ["int8", "uint8", "int8", "int8"]), verdicts, rowOf);
+  assert.deepEqual(paint.kinds, {
+    own: [
+      { text: "int8", colour: COLOURS[0] },
+      { text: "uint8", colour: COLOURS[1] },
+    ],
+    others: 0,
+  });
+  assert.deepEqual(paint.markOf(tree.ops[1]!), {
+    text: "uint8",
+    colour: COLOURS[1],
+    missing: "",
+    worst: null,
+    verdict: "watch",
+  });
+  const { text, colour, verdict } = paint.markOf(a!);
+  assert.deepEqual([text, colour, verdict], ["2 kinds", "", "bad"]);
+  assert.deepEqual([paint.markOf(b!).text, paint.markOf(b!).colour], ["int8 in 1", COLOURS[0]]);
+  assert.equal(paint.markOf(tree.ops[4]!).missing, "the op is not in the op table");
+  const alike = paintBy(tree, texts("act_dtype", ["int8", "int8", "int8", ""]), verdicts, rowOf);
+  assert.equal(alike.markOf(a!).text, "int8");
+  assert.equal(alike.markOf(b!).missing, "none of its ops has a value");
+});
+
+test("the most frequent kinds have a colour each, the others one together", () => {
+  const all = Array.from({ length: COLOURS.length + 3 }, (_, i) => `kind${String(i).padStart(2, "0")}`);
+  const { own, others } = kindsOf([...all, ...all.slice(3), "", ""]);
+  assert.deepEqual(
+    own.map(({ text }) => text),
+    all.slice(3),
+  );
+  assert.equal(others, 3);
+  assert.equal(new Set([...own.map(({ colour }) => colour), OTHER]).size, COLOURS.length + 1);
+  assert.deepEqual(kindsOf(["", ""]), { own: [], others: 0 });
+});
+
+test("letters are legible on every kind, in light and dark", () => {
+  // --bg, and what open groups have of --muted in it: 0.86 * 255 + 0.14 * 92 = 232, 0.86 * 48 + 0.14 * 190 = 68
+  for (const [background, letters] of [
+    [255, 0x1c],
+    [232, 0x1c],
+    [0x30, 0xf1],
+    [68, 0xf1],
+  ] as const) {
+    for (const colour of [...COLOURS, OTHER]) {
+      const [light, dark] = [luminance(mixed(colour, background)), luminance([letters, letters, letters])].sort(
+        (x, y) => y - x,
+      );
+      assert.ok((light! + 0.05) / (dark! + 0.05) > 4.5, `${colour} on ${background}`);
+    }
+  }
+});
+
+/** The colour over a grey page, by the formula of CSS for hsl(). */
+function mixed(colour: string, background: number): number[] {
+  const [hue, saturation, lightness, alpha] = colour.match(/[\d.]+/g)!.map(Number) as [number, number, number, number];
+  const l = lightness / 100;
+  const chroma = (saturation / 100) * Math.min(l, 1 - l);
+  return [0, 8, 4].map((n) => {
+    const k = (n + hue / 30) % 12;
+    const channel = 255 * (l - chroma * Math.max(-1, Math.min(k - 3, 9 - k, 1)));
+    return alpha * channel + (1 - alpha) * background;
+  });
+}
+
+/** As WCAG 2 defines it. */
+function luminance(rgb: number[]): number {
+  const [r, g, b] = rgb.map((channel) => {
+    const c = channel / 255;
+    return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * r! + 0.7152 * g! + 0.0722 * b!;
+}

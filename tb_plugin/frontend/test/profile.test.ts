@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { columnsOf, entries, timeOf, totals } from "../src/profile.ts";
+import { entries, entryColumns, timeOf, totals } from "../src/profile.ts";
 import type { ProfileRow } from "../src/records.ts";
 
 // int8 with conversion: conv 40 + 10 = 50, relu 20, add 10, rest 20; 100 µs in all.
@@ -78,7 +78,7 @@ test("totals are measured where they were, and sums otherwise", () => {
 });
 
 test("columns can be sorted as those of the op table", () => {
-  const columns = columnsOf(entries(ROWS, "op"));
+  const columns = entryColumns(entries(ROWS, "op"));
   const names = columns.get("name")!;
   assert.deepEqual(names.kind === "text" && [...names.codes], [3, 2, 1, 0]);
   const time = columns.get("time")!;

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { colourOf, makeScale } from "../src/scale.ts";
+import { colourOf, makeScale, scaleOf } from "../src/scale.ts";
+import { numbers } from "./tables.ts";
 
 test("higher is better: normal from 25 up, worst at the bottom", () => {
   const scale = makeScale({ name: "sqnr", better: "higher", normal: [25, null] }, [5, 15, 25, 40])!;
@@ -47,4 +48,10 @@ test("a single value outside the normal range is the worst end, not left out as 
   assert.deepEqual(scale.ends, [25, 8]);
   assert.equal(scale.level(8), 1);
   assert.equal(scale.level(40), 0);
+});
+
+test("one bad op among 20,000 is an end of the scale", () => {
+  const values = Array.from({ length: 20_000 }, (_, i) => (i === 4321 ? 8 : 40));
+  const column = numbers("sqnr", values, { better: "higher", normal: [25, null] });
+  assert.deepEqual(column.kind === "number" && scaleOf(column)?.ends, [25, 8]);
 });

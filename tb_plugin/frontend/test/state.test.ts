@@ -40,21 +40,38 @@ function answer(url: URL): Response {
 }
 
 const location = { hash: "", origin: "http://tb", pathname: "/", search: "" };
+const places: string[] = [];
 const history = {
   state: null,
   replaceState: (_state: unknown, _title: string, hash: string) => {
     location.hash = hash;
   },
+  pushState: (_state: unknown, _title: string, hash: string) => {
+    places.push(hash);
+    location.hash = hash;
+  },
 };
 const stored = new Map<string, string>();
-const parent = { location, history, postMessage: () => {}, addEventListener: () => {} };
+let hashchange = () => {};
+let fails = false;
+const parent = {
+  location,
+  history,
+  postMessage: () => {},
+  addEventListener: (_type: string, listener: () => void) => {
+    hashchange = listener;
+  },
+};
 Object.assign(globalThis, {
   window: { parent },
   MessageChannel: class {
     port1 = {};
     port2 = {};
   },
-  fetch: async (url: URL) => answer(url),
+  fetch: async (url: URL) => {
+    if (fails) throw new TypeError("Failed to fetch");
+    return answer(url);
+  },
   localStorage: {
     getItem: (key: string) => stored.get(key) ?? null,
     setItem: (key: string, value: string) => stored.set(key, value),
@@ -66,7 +83,7 @@ const settled = () => new Promise((resolve) => setTimeout(resolve, 250));
 
 before(async () => {
   location.hash =
-    "#quantization&p.quantization.run=b&p.quantization.sort=-a_mse,name&p.quantization.filter=conv%201&p.quantization.compare=a&p.quantization.compare=b";
+    "#quantization&p.quantization.run=b&p.quantization.sort=-a_mse,name&p.quantization.filter=conv%201&p.quantization.compare=a%7Cb";
   stored.set("inc-tb.quantization.columns", '{"columns":["name","a_mse"],"pinned":2}');
   state.start();
   await settled();
@@ -92,6 +109,7 @@ test("the link mirrors the state", () => {
   assert.equal(query.get("p.quantization.op"), "/conv 1&2/Conv");
   assert.equal(query.get("p.quantization.run"), "b");
   assert.ok(location.hash.startsWith("#quantization&"));
+  assert.equal(places.length, 1); // the view is a place to come back to, the op is not
   assert.ok(state.link({ run: "a" }).startsWith("http://tb/#quantization&"));
 });
 
@@ -126,7 +144,7 @@ test("a chosen step is asked for", async () => {
   asked.length = 0;
   state.column("x");
   await settled();
-  assert.deepEqual(asked, ["columns?run=a&name=x&step=0"]);
+  assert.deepEqual(asked, ["columns?run=a&step=0&name=x"]);
 });
 
 test("one damaged trial does not hide the others", async () => {
@@ -157,14 +175,102 @@ test("a reload shows new runs, keeps what did not change, and reads again what d
   assert.deepEqual(asked, ["runs"]);
   listed = [{ ...runs[1], kinds: { ops: { version: 2, steps: [0, 1], wall_time: 10 } } }];
   await state.reload();
-  assert.equal(state.column("x").state, "loading");
+  assert.equal(state.column("x").state, "ready"); // what is known stays in sight until the new one is there
   await settled();
   assert.deepEqual(asked, ["runs", "runs", "columns?run=b&name=x"]);
-  assert.equal(stamps.at(-1), "b@10"); // tells the server that what it found for the run before does not hold
+  assert.equal(stamps.at(-1), "10"); // tells the server that what it found for the run before does not hold
 });
 
 test("a run that disappears is told, and another one is shown", () => {
   state.chooseRun("a");
   assert.equal(state.run.value, "b");
   assert.equal(state.missingRun.value, "a");
+});
+
+test("everything in the link comes back, as do odd names", async () => {
+  listed = runs;
+  await state.reload();
+  state.chooseRun("a");
+  state.step.value = 0;
+  state.view.value = "graph";
+  state.openOp("/é b|c/Conv");
+  state.filter.value = { text: "a+b", regex: true, types: ["Conv", "x|y"], verdicts: ["bad"] };
+  state.sort.value = [];
+  state.compared.value = ["a|b", "ü &=%", "c"];
+  state.metric.value = "a_mse";
+  state.matrix.value = { ...state.matrix.value, difference: true, text: "conv" };
+  const link = location.hash;
+  const before = [
+    state.step,
+    state.view,
+    state.op,
+    state.filter,
+    state.sort,
+    state.compared,
+    state.metric,
+    state.matrix,
+  ].map((s) => s.value);
+  location.hash = "#quantization";
+  hashchange();
+  assert.deepEqual(state.sort.value, [{ column: "added_sqnr_db", descending: false }]);
+  assert.deepEqual(state.compared.value, []);
+  location.hash = link;
+  hashchange();
+  const after = [
+    state.step,
+    state.view,
+    state.op,
+    state.filter,
+    state.sort,
+    state.compared,
+    state.metric,
+    state.matrix,
+  ].map((s) => s.value);
+  assert.deepEqual(after, before);
+  assert.equal(
+    new Set([...new URLSearchParams(link.slice(1)).keys()]).size,
+    [...new URLSearchParams(link.slice(1)).keys()].length,
+  );
+});
+
+test("while another tab of TensorBoard is shown nothing changes", () => {
+  const compared = state.compared.value;
+  location.hash = "#timeseries&p.quantization.compare=c";
+  hashchange();
+  assert.deepEqual(state.compared.value, compared);
+  location.hash = "#quantization";
+});
+
+test("a step that was ticked for another diagnosis is not ticked any more", () => {
+  state.ticked.value = [1, 2];
+  state.step.value = null;
+  assert.deepEqual(state.ticked.value, []);
+});
+
+test("when the server goes away, what is known stays and the reader is told", async () => {
+  fails = true;
+  await state.reload();
+  assert.equal(state.runs.value.state, "ready");
+  assert.equal(state.trouble.value, "TensorBoard does not answer. Is it still running?");
+  fails = false;
+  await state.reload();
+  assert.equal(state.trouble.value, "");
+});
+
+test("an older list of runs does not replace a newer one", async () => {
+  listed = runs.slice(0, 1);
+  const older = state.reload();
+  listed = runs;
+  await Promise.all([older, state.reload()]);
+  assert.equal(state.shownRuns.value.length, runs.length);
+});
+
+test("the texts that colour the graph are in the link", () => {
+  location.hash = "#quantization&p.quantization.paint=act_dtype";
+  hashchange();
+  assert.equal(state.paint.value, "act_dtype");
+  state.paint.value = "block";
+  assert.match(location.hash, /p\.quantization\.paint=block/);
+  state.paint.value = "";
+  assert.doesNotMatch(location.hash, /paint/);
 });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { sorted } from "../src/order.ts";
-import { numberAt, textAt } from "../src/records.ts";
-import { asText, MOST_CONFIG, textColumn, trialTable } from "../src/trialtable.ts";
+import { numberAt, textAt, textColumn } from "../src/records.ts";
+import { asText, fallbackOf, MOST_CONFIG, trialTable } from "../src/trialtable.ts";
 
 const logged = (run: string, trial: object | null, error = "") => ({
   run,
@@ -61,6 +61,16 @@ test("config values of any type become text", () => {
   assert.equal(asText(true), "true");
   assert.equal(asText({ bits: 8 }), '{"bits":8}');
   assert.equal(asText(null), "");
+});
+
+test("an op that is kept in fp32 twice counts once", () => {
+  assert.deepEqual(fallbackOf({ fallback: ["b", "a", "b"] }), ["b", "a"]);
+  assert.deepEqual(fallbackOf(null), []);
+  const table = trialTable([logged("a", { fallback: ["b", "b"] }), logged("c", {}), logged("d", null)]);
+  assert.deepEqual(
+    [0, 1, 2].map((row) => numberAt(table.columns.get("fallback"), row)),
+    [1, 0, Number.NaN],
+  );
 });
 
 test("numbers inside texts sort as numbers", () => {

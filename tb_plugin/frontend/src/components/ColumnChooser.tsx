@@ -23,7 +23,7 @@ export function ColumnChooser({ all }: { all: ColumnSpec[] }) {
       <div class="chooser">
         <ol aria-label="Shown columns">
           {chosen.map((name, i) => (
-            <Chosen key={name} spec={specs.get(name)!} place={i} count={chosen.length} />
+            <Chosen key={name} spec={specs.get(name)!} place={i} shown={chosen} />
           ))}
         </ol>
         <ul aria-label="Hidden columns">
@@ -56,12 +56,12 @@ export function ColumnChooser({ all }: { all: ColumnSpec[] }) {
   );
 }
 
-function Chosen({ spec, place, count }: { spec: ColumnSpec; place: number; count: number }) {
-  const move = (by: number) => {
-    const changed = columns.value.filter((name) => name !== spec.name);
-    const neighbour = columns.value[columns.value.indexOf(spec.name) + by];
-    changed.splice(changed.indexOf(neighbour!) + (by > 0 ? 1 : 0), 0, spec.name);
-    columns.value = changed;
+/** `shown` leaves out columns that were chosen once and that this run does not have. */
+function Chosen({ spec, place, shown }: { spec: ColumnSpec; place: number; shown: string[] }) {
+  const move = (by: 1 | -1) => {
+    const others = columns.value.filter((name) => name !== spec.name);
+    others.splice(others.indexOf(shown[place + by]!) + (by > 0 ? 1 : 0), 0, spec.name);
+    columns.value = others;
   };
   const isPinned = place < pinned.value;
   const label = labelOf(spec);
@@ -93,7 +93,7 @@ function Chosen({ spec, place, count }: { spec: ColumnSpec; place: number; count
         type="button"
         class="icon"
         aria-label={`Move ${label} down`}
-        disabled={place === count - 1}
+        disabled={place === shown.length - 1}
         onClick={() => move(1)}
       >
         ↓

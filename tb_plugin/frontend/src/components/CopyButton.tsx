@@ -10,11 +10,10 @@ export function CopyButton({
   text: () => string;
   disabled?: boolean;
 }) {
-  const [done, setDone] = useState(false);
+  const [told, setTold] = useState("");
   const press = async () => {
-    await copy(text());
-    setDone(true);
-    setTimeout(() => setDone(false), 1500);
+    setTold((await copy(text())) ? "Copied" : "The browser does not allow it");
+    setTimeout(() => setTold(""), 2000);
   };
   return (
     <>
@@ -22,7 +21,7 @@ export function CopyButton({
         {label}
       </button>
       <span class="done" role="status">
-        {done ? "Copied" : ""}
+        {told}
       </span>
     </>
   );

@@ -1,9 +1,9 @@
 // The sparkline above the table: total error from the model's input to its output.
 
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { buckets, jumps } from "../errorline.ts";
+import { buckets, JUMP_DB, jumps, NORMAL_DB } from "../errorline.ts";
 import { shorten } from "../format.ts";
 import { type Column, numberAt, textAt } from "../records.ts";
+import { useWidth } from "./useWidth.ts";
 
 const HEIGHT = 56;
 
@@ -15,13 +15,7 @@ interface Props {
 }
 
 export function ErrorLine({ columns, rows, active, onOpen }: Props) {
-  const box = useRef<HTMLDivElement>(null);
-  const [width, setWidth] = useState(800);
-  useLayoutEffect(() => {
-    const watch = new ResizeObserver(([entry]) => setWidth(Math.max(100, Math.floor(entry!.contentRect.width))));
-    if (box.current) watch.observe(box.current);
-    return () => watch.disconnect();
-  }, []);
+  const [box, width] = useWidth(800, 100);
   const total = columns.get("total_sqnr_db");
   const found = buckets(total, rows, Math.floor(width / 2));
   const there = found.filter((bucket) => bucket !== null);
@@ -66,19 +60,21 @@ export function ErrorLine({ columns, rows, active, onOpen }: Props) {
       </div>
       <div class="jumps">
         <span class="muted">
-          {worst.length ? "Total error jumps at" : "Total error along the graph: no jump of 6 dB or more"}
+          {worst.length
+            ? "Total error jumps at"
+            : `No op takes ${JUMP_DB} dB or more to below the normal ${NORMAL_DB} dB`}
         </span>
         {worst.map(({ row, arrived, total: at }) => (
           <button
             key={row}
             type="button"
             class="link"
-            title={`${nameOf(row)}: ${arrived.toFixed(1)} dB arrive, ${at.toFixed(1)} dB leave`}
+            title={`${nameOf(row)}: ${Number.isFinite(arrived) ? `${arrived.toFixed(1)} dB arrive` : "no error arrives"}, ${at.toFixed(1)} dB leave`}
             onClick={() => onOpen(row)}
           >
             {shorten(nameOf(row), 30)}{" "}
             <span class="muted">
-              {arrived.toFixed(0)} → {at.toFixed(0)} dB
+              {Number.isFinite(arrived) ? arrived.toFixed(0) : "no error"} → {at.toFixed(0)} dB
             </span>
           </button>
         ))}

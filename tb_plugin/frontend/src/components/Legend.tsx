@@ -16,7 +16,9 @@ export function Legend({ spec, scale }: { spec: ColumnSpec; scale: Scale | null 
       <span class="muted">{labelOf(spec)}:</span>
       <span>{scale.normal ? `normal ${sign} ${withUnit(best, spec.unit)}` : withUnit(best, spec.unit)}</span>
       <span class="legend-bar" style={{ background: bar }} aria-hidden="true" />
-      <span>{best === worst ? "nothing outside" : withUnit(worst, spec.unit)}</span>
+      <span>
+        {best === worst ? "nothing outside" : `${spec.better === "higher" ? "≤" : "≥"} ${withUnit(worst, spec.unit)}`}
+      </span>
     </span>
   );
 }

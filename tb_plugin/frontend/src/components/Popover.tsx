@@ -15,20 +15,23 @@ export function Popover({ label, name, children }: { label: string; name: string
   useEffect(() => {
     if (!open) return;
     const close = (event: Event) => {
-      if (event instanceof KeyboardEvent && event.key !== "Escape") return;
-      if (event.type === "pointerdown" && box.current?.contains(event.target as Node)) return;
-      setOpen(false);
-      if (event instanceof KeyboardEvent) button.current?.focus();
+      if (!box.current?.contains(event.target as Node)) setOpen(false);
     };
     document.addEventListener("pointerdown", close);
-    document.addEventListener("keydown", close);
-    return () => {
-      document.removeEventListener("pointerdown", close);
-      document.removeEventListener("keydown", close);
-    };
+    return () => document.removeEventListener("pointerdown", close);
   }, [open]);
   return (
-    <div class="popover" ref={box}>
+    // biome-ignore lint/a11y/noStaticElementInteractions: Escape closes it from anywhere inside
+    <div
+      class="popover"
+      ref={box}
+      onKeyDown={(event) => {
+        if (event.key !== "Escape" || !open) return;
+        event.stopPropagation(); // and nothing else
+        setOpen(false);
+        button.current?.focus();
+      }}
+    >
       <button type="button" ref={button} aria-expanded={open} onClick={() => setOpen(!open)}>
         {label} <span aria-hidden="true">▾</span>
       </button>

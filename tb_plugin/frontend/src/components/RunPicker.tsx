@@ -1,6 +1,7 @@
 // The list of runs at the left.
 
 import { useState } from "preact/hooks";
+import { formatScore } from "../format.ts";
 import { readyValue } from "../loadable.ts";
 import * as state from "../state.ts";
 
@@ -51,7 +52,7 @@ export function RunPicker() {
             onClick={() => state.chooseRun(name)}
           >
             <span class="run-name">{name || "."}</span>
-            <span class="run-accuracy">{accuracy.get(name)?.toFixed(4)}</span>
+            <span class="run-accuracy">{accuracy.get(name) != null && formatScore(accuracy.get(name)!)}</span>
           </div>
         ))}
       </div>

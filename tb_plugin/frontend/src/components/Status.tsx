@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import type { Loadable } from "../loadable.ts";
+import { reload } from "../state.ts";
 
 export function Loading({ what }: { what: string }) {
   return (
@@ -23,7 +24,12 @@ export function Empty({ title, children }: { title: string; children?: Component
 export function Problem({ message }: { message: string }) {
   return (
     <div class="status problem" role="alert">
-      <strong>This cannot be shown.</strong> {message}
+      <p>
+        <strong>This cannot be shown.</strong> {message}
+      </p>
+      <button type="button" onClick={() => void reload()}>
+        Try again
+      </button>
     </div>
   );
 }

@@ -52,6 +52,7 @@ export function Canvas({ shown, paint, selected, onChoose }: Props) {
       // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys move the picture as scrolling would
       tabIndex={0}
       onKeyDown={(event) => onKey(event, shown)}
+      // The page would scroll otherwise. Listeners on an element, unlike those on the document, may prevent it.
       onWheel={(event) => {
         event.preventDefault();
         const box = event.currentTarget.getBoundingClientRect();

@@ -7,7 +7,7 @@ import { labelOf } from "../opcolumns.tsx";
 import type { Group, Item } from "./group.ts";
 import { active, goTo, takesFocus, toggle } from "./model.ts";
 import type { Mark, Paint } from "./paint.ts";
-import { type Box, LONGEST_LABEL, NODE_HEIGHT } from "./picture.ts";
+import { type Box, LONGEST_LABEL, LONGEST_VALUE, NODE_HEIGHT } from "./picture.ts";
 
 /** How an item stands to the selected op. */
 export type Role = "" | "selected" | "around" | "producer" | "consumer";
@@ -123,12 +123,12 @@ function Toggle({ group, isOpen }: { group: Group; isOpen: boolean }) {
 
 function Value({ item, mark }: { item: Item; mark: Mark | null }) {
   const what = item.kind === "op" ? item.type : plural(item.ops, "op");
-  const text = mark && (mark.text || "–");
+  const text = mark && (shorten(mark.text, LONGEST_VALUE) || "–");
   const isVerdictToo = mark?.verdict === mark?.text;
   return (
     <>
       {what}
-      {text && ` · ${mark.worst ? "worst " : ""}${text}`}
+      {text && text !== what && ` · ${mark.worst ? "worst " : ""}${text}`}
       {!isVerdictToo && (mark?.verdict === "bad" || mark?.verdict === "watch") && (
         <>
           {" "}

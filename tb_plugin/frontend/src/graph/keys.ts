@@ -1,10 +1,9 @@
 // The keyboard: on a node along the edges, on the picture to move it.
 
-import { active, fit, goTo, type Picture, pan, zoom } from "./model.ts";
+import { active, fit, goTo, type Picture, pan, zoomIn, zoomOut } from "./model.ts";
 import { neighbour } from "./walk.ts";
 
 const STEP = 60;
-const ZOOM = 1.25;
 
 const MOVES: Record<string, [number, number]> = {
   ArrowLeft: [STEP, 0],
@@ -17,8 +16,8 @@ export function onKey(event: KeyboardEvent, shown: Picture): void {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   const isOnNode = (event.target as Element).closest("[data-item]") !== null;
   const move = MOVES[event.key];
-  if (event.key === "+" || event.key === "=") zoom(ZOOM);
-  else if (event.key === "-") zoom(1 / ZOOM);
+  if (event.key === "+" || event.key === "=") zoomIn();
+  else if (event.key === "-") zoomOut();
   else if (event.key === "0") fit();
   else if (move && (!isOnNode || event.shiftKey)) pan(...move);
   else if (isOnNode) {

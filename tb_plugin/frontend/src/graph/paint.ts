@@ -1,12 +1,13 @@
-// What a column says about ops and groups: the value as text, its colour, and for a group the worst of its ops.
+// What a column says about ops and groups: the value as text and its colour; of a group the worst or only one.
 
-import { withUnit } from "../format.ts";
+import { plural, withUnit } from "../format.ts";
 import { VERDICTS } from "../order.ts";
-import { type Column, type ColumnSpec, numberAt, textAt, whyNull } from "../records.ts";
+import { type Column, type ColumnSpec, type NumberColumn, numberAt, textAt, whyNull } from "../records.ts";
 import { colourOf, type Scale, scaleOf } from "../scale.ts";
 import type { Item, Op, Tree } from "./group.ts";
+import { type Kinds, kindsOf, OTHER } from "./kinds.ts";
 
-export interface Extremes {
+interface Extremes {
   /** How many ops have a value. */
   known: number;
   low: Op;
@@ -28,12 +29,18 @@ export interface Mark {
 export interface Paint {
   spec: ColumnSpec;
   scale: Scale | null;
+  /** What the colours of a column of texts mean. */
+  kinds: Kinds | null;
   markOf: (item: Item) => Mark;
 }
 
-const VERDICT_LEVELS: Record<string, number> = { bad: 1, watch: 0.3, ok: 0 };
+type MarkOf = (item: Item) => Omit<Mark, "verdict">;
 
-export function verdictColour(verdict: string): string {
+const VERDICT_LEVELS: Record<string, number> = { bad: 1, watch: 0.3, ok: 0 };
+const NOT_THERE = "the op is not in the op table";
+const NONE_INSIDE = "none of its ops has a value";
+
+function verdictColour(verdict: string): string {
   return colourOf(VERDICT_LEVELS[verdict] ?? 0);
 }
 
@@ -57,11 +64,13 @@ export function extremesOf(tree: Tree, values: ArrayLike<number>): Map<string, E
   return found;
 }
 
+/** The column "reason" tells why values are missing, where their own column does not. */
 export function paintBy(
   tree: Tree,
   column: Column,
   verdicts: Column | undefined,
   rowOf: ReadonlyMap<string, number>,
+  reason?: Column,
 ): Paint {
   const rows = tree.ops.map((op) => rowOf.get(op.name) ?? -1);
   const ranks = rows.map((row) => {
@@ -69,47 +78,92 @@ export function paintBy(
     return verdict ? VERDICTS.indexOf(verdict) : Number.NaN;
   });
   const worstRanks = extremesOf(tree, ranks);
+  const worstOf = (item: Item) => (item.kind === "op" ? item : worstRanks.get(item.id)?.low);
   const verdictOf = (item: Item) => {
-    const op = item.kind === "op" ? item : worstRanks.get(item.id)?.low;
+    const op = worstOf(item);
     return (op && VERDICTS[ranks[op.index]!]) ?? "";
   };
-  if (column.kind === "text") {
-    const markOf = (item: Item): Mark => {
-      const verdict = verdictOf(item);
-      const worst = item.kind === "group" ? (worstRanks.get(item.id)?.low ?? null) : null;
-      return { text: verdict, colour: verdictColour(verdict), verdict, missing: "", worst };
-    };
-    return { spec: column.spec, scale: null, markOf };
+  const paint = (found: Omit<Paint, "spec" | "markOf">, markOf: MarkOf): Paint => ({
+    ...found,
+    spec: column.spec,
+    markOf: (item) => ({ ...markOf(item), verdict: verdictOf(item) }),
+  });
+  if (column.kind === "number") {
+    const scale = scaleOf(column);
+    return paint({ scale, kinds: null }, numberMarks(tree, column, rows, scale, reason));
   }
+  if (column.spec.name !== "verdict") {
+    const texts = rows.map((row) => (row < 0 ? "" : textAt(column, row)));
+    const kinds = kindsOf(texts);
+    return paint({ scale: null, kinds }, kindMarks(tree, rows, texts, kinds));
+  }
+  const own = Object.keys(VERDICT_LEVELS).map((text) => ({ text, colour: verdictColour(text) }));
+  return paint({ scale: null, kinds: { own, others: 0 } }, (item) => {
+    const text = verdictOf(item);
+    const worst = item.kind === "group" ? (worstOf(item) ?? null) : null;
+    return { text, colour: verdictColour(text), missing: "", worst };
+  });
+}
+
+function numberMarks(
+  tree: Tree,
+  column: NumberColumn,
+  rows: number[],
+  scale: Scale | null,
+  reason: Column | undefined,
+): MarkOf {
   const { spec } = column;
-  const scale = scaleOf(column);
   const values = rows.map((row) => (row < 0 ? Number.NaN : numberAt(column, row)));
   const extremes = extremesOf(tree, values);
-  const ofOp = (op: Op): Omit<Mark, "verdict"> => {
+  const ofOp = (op: Op) => {
     const value = values[op.index]!;
     const row = rows[op.index]!;
     if (Number.isNaN(value)) {
-      const missing = row < 0 ? "the op is not in the op table" : whyNull(column, row);
-      return { text: "", colour: "", missing, worst: null };
+      return { text: "", colour: "", missing: row < 0 ? NOT_THERE : whyNull(column, row, reason), worst: null };
     }
-    return {
-      text: withUnit(value, spec.unit),
-      colour: scale ? colourOf(scale.level(value)) : "",
-      missing: "",
-      worst: null,
-    };
+    const colour = scale ? colourOf(scale.level(value)) : "";
+    return { text: withUnit(value, spec.unit), colour, missing: "", worst: null };
   };
-  const markOf = (item: Item): Mark => {
-    const verdict = verdictOf(item);
-    if (item.kind === "op") return { ...ofOp(item), verdict };
+  return (item) => {
+    if (item.kind === "op") return ofOp(item);
     const found = extremes.get(item.id);
-    if (!found) return { text: "", colour: "", verdict, missing: "none of its ops has a value", worst: null };
+    if (!found) return { text: "", colour: "", missing: NONE_INSIDE, worst: null };
     if (spec.better) {
       const worst = spec.better === "higher" ? found.low : found.high;
-      return { ...ofOp(worst), verdict, worst };
+      return { ...ofOp(worst), worst };
     }
     const [low, high] = [found.low, found.high].map((op) => withUnit(values[op.index]!, spec.unit));
-    return { text: low === high ? low! : `${low} to ${high}`, colour: "", verdict, missing: "", worst: null };
+    return { text: low === high ? low! : `${low} to ${high}`, colour: "", missing: "", worst: null };
   };
-  return { spec, scale, markOf };
+}
+
+function kindMarks(tree: Tree, rows: number[], texts: string[], kinds: Kinds): MarkOf {
+  const colours = new Map(kinds.own.map(({ text, colour }) => [text, colour]));
+  const colourOfKind = (text: string) => colours.get(text) ?? OTHER;
+  const inside = new Map<string, { known: number; kinds: Set<string> }>();
+  for (const op of tree.ops) {
+    const text = texts[op.index]!;
+    for (let group = text ? op.parent : null; group; group = group.parent) {
+      const before = inside.get(group.id);
+      if (!before) inside.set(group.id, { known: 1, kinds: new Set([text]) });
+      else {
+        before.known++;
+        before.kinds.add(text);
+      }
+    }
+  }
+  return (item) => {
+    if (item.kind === "op") {
+      const text = texts[item.index]!;
+      if (text) return { text, colour: colourOfKind(text), missing: "", worst: null };
+      return { text, colour: "", missing: rows[item.index]! < 0 ? NOT_THERE : "", worst: null };
+    }
+    const found = inside.get(item.id);
+    if (!found) return { text: "", colour: "", missing: NONE_INSIDE, worst: null };
+    const [only, ...others] = found.kinds;
+    if (others.length) return { text: plural(found.kinds.size, "kind"), colour: "", missing: "", worst: null };
+    // A group of which one op is int8 is not int8.
+    const text = found.known < item.ops ? `${only} in ${found.known}` : only!;
+    return { text, colour: colourOfKind(only!), missing: "", worst: null };
+  };
 }

@@ -21,6 +21,7 @@ export interface Camera extends Point {
 
 export const NODE_HEIGHT = 42;
 export const LONGEST_LABEL = 34;
+export const LONGEST_VALUE = 24;
 /** Widths in pixels that no usual font exceeds, and the length of " · -123.4 dB watch". */
 const LABEL_CHARACTER = 7.9;
 const VALUE_CHARACTER = 6.7;

@@ -1,24 +1,26 @@
 // The model's graph, coloured by a column of the op table. Loaded when its tab is opened, with all that it needs.
 
-import { signal } from "@preact/signals";
+import { batch } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { ColumnOptions } from "../components/ColumnOptions.tsx";
 import { Legend } from "../components/Legend.tsx";
 import { Empty, Loaded } from "../components/Status.tsx";
 import { explained } from "../components/Tooltip.tsx";
+import { plural, shorten } from "../format.ts";
 import { Canvas, useScreen } from "../graph/Canvas.tsx";
 import { FindOp } from "../graph/FindOp.tsx";
 import type { Item, Op, Tree } from "../graph/group.ts";
+import { type Kinds, OTHER } from "../graph/kinds.ts";
 import * as model from "../graph/model.ts";
-import { type Paint, paintBy, verdictColour } from "../graph/paint.ts";
+import { type Paint, paintBy } from "../graph/paint.ts";
 import { Notice, Seen, WorkStatus } from "../graph/Status.tsx";
 import { readyValue } from "../loadable.ts";
 import { describe, Help, labelOf } from "../opcolumns.tsx";
-import type { ColumnSpec, GraphNode } from "../records.ts";
+import type { Column, ColumnSpec, GraphNode } from "../records.ts";
 import * as state from "../state.ts";
 
-/** Not state.metric: what compares numbers could do nothing with a verdict. */
-const isByVerdict = signal(false);
-const ZOOM = 1.25;
+/** Texts of which nearly every op has its own. */
+const NO_KINDS = new Set(["name", "unit", "reason"]);
 
 export function GraphView() {
   if (!state.has("graph")) return <NoGraph />;
@@ -104,14 +106,16 @@ function Toolbar({ tree, paint, selected }: { tree: Tree; paint: Paint | null; s
 
 function coloured(): ColumnSpec[] {
   const specs = readyValue(state.header.value)?.columns ?? [];
-  return specs.filter(({ name, type }) => type !== "text" || name === "verdict");
+  return specs.filter(({ name }) => !NO_KINDS.has(name));
 }
 
 /** The column that colours: the chosen one where the table has it, else the first that is good or bad. */
 function chosenColumn(): ColumnSpec | undefined {
   const specs = coloured();
-  const wanted = isByVerdict.value ? "verdict" : state.metric.value;
-  return specs.find(({ name }) => name === wanted) ?? specs.find(({ better }) => better) ?? specs[0];
+  const byName = new Map(specs.map((spec) => [spec.name, spec]));
+  return (
+    byName.get(state.paint.value) ?? byName.get(state.metric.value) ?? specs.find(({ better }) => better) ?? specs[0]
+  );
 }
 
 function ColourBy() {
@@ -125,16 +129,14 @@ function ColourBy() {
         value={chosen?.name ?? ""}
         onChange={(event) => {
           const name = event.currentTarget.value;
-          isByVerdict.value = name === "verdict";
-          if (name !== "verdict") state.metric.value = name;
+          const isText = coloured().some((spec) => spec.name === name && spec.type === "text");
+          batch(() => {
+            state.paint.value = isText ? name : "";
+            if (!isText) state.metric.value = name;
+          });
         }}
       >
-        {coloured().map((spec) => (
-          <option key={spec.name} value={spec.name}>
-            {labelOf(spec)}
-            {spec.unit ? ` (${spec.unit})` : ""}
-          </option>
-        ))}
+        <ColumnOptions specs={coloured()} />
       </select>
     </label>
   );
@@ -143,46 +145,57 @@ function ColourBy() {
 function usePaint(tree: Tree): Paint | null {
   const name = chosenColumn()?.name ?? "";
   const column = name ? readyValue(state.column(name)) : undefined;
-  const hasVerdict = coloured().some((spec) => spec.name === "verdict");
-  const verdicts = hasVerdict ? readyValue(state.column("verdict")) : undefined;
+  const verdicts = columnIfAny("verdict");
+  const reason = columnIfAny("reason");
   const rowOf = state.rowOf.value;
-  return useMemo(() => (column ? paintBy(tree, column, verdicts, rowOf) : null), [tree, column, verdicts, rowOf]);
-}
-
-function Colours({ paint }: { paint: Paint }) {
-  const isVerdict = paint.spec.name === "verdict";
-  return (
-    <span class="graph-colours" {...explained(<Help spec={paint.spec} />)}>
-      {isVerdict ? <VerdictLegend /> : <Legend spec={paint.spec} scale={paint.scale} />}
-      <span class="muted">
-        {isVerdict || paint.scale
-          ? "a group has the colour of its worst op"
-          : `${labelOf(paint.spec)} is neither good nor bad: no colours`}
-      </span>
-    </span>
+  return useMemo(
+    () => (column ? paintBy(tree, column, verdicts, rowOf, reason) : null),
+    [tree, column, verdicts, rowOf, reason],
   );
 }
 
-function VerdictLegend() {
+function columnIfAny(name: string): Column | undefined {
+  const isThere = readyValue(state.header.value)?.columns.some((spec) => spec.name === name);
+  return isThere ? readyValue(state.column(name)) : undefined;
+}
+
+function Colours({ paint }: { paint: Paint }) {
+  const { spec, scale, kinds } = paint;
   return (
-    <span class="legend">
-      {["bad", "watch", "ok"].map((verdict) => (
-        <span key={verdict} class="legend">
-          <span class="graph-swatch" style={{ background: verdictColour(verdict) }} aria-hidden="true" />
-          {verdict}
-        </span>
+    <div class="graph-colours" {...explained(<Help spec={spec} />)}>
+      {kinds ? <KindLegend kinds={kinds} /> : <Legend spec={spec} scale={scale} />}
+      <span class="muted">{aboutColours(paint)}</span>
+    </div>
+  );
+}
+
+function aboutColours({ spec, scale, kinds }: Paint): string {
+  if (scale || spec.name === "verdict") return "a group has the colour of its worst op";
+  if (!kinds) return `${labelOf(spec)} is neither good nor bad: no colours`;
+  return kinds.own.length ? "a group of one kind has its colour" : `no op has a ${labelOf(spec)}`;
+}
+
+function KindLegend({ kinds: { own, others } }: { kinds: Kinds }) {
+  const items = [...own, ...(others ? [{ text: plural(others, "other kind"), colour: OTHER }] : [])];
+  return (
+    <ul class="graph-kinds" aria-label="Colours">
+      {items.map(({ text, colour }) => (
+        <li key={text} class="legend" title={text}>
+          <span class="graph-swatch" style={{ background: colour }} aria-hidden="true" />
+          {shorten(text, 24)}
+        </li>
       ))}
-    </span>
+    </ul>
   );
 }
 
 function ViewButtons({ selected }: { selected: Op | undefined }) {
   return (
     <div class="graph-buttons" role="group" aria-label="View of the graph">
-      <button type="button" aria-label="Zoom in" onClick={() => model.zoom(ZOOM)}>
+      <button type="button" aria-label="Zoom in" onClick={model.zoomIn}>
         +
       </button>
-      <button type="button" aria-label="Zoom out" onClick={() => model.zoom(1 / ZOOM)}>
+      <button type="button" aria-label="Zoom out" onClick={model.zoomOut}>
         −
       </button>
       <button type="button" onClick={model.fit}>

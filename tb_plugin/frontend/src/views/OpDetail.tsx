@@ -10,6 +10,7 @@ import { Facts } from "./detail/Facts.tsx";
 import { OtherRuns } from "./detail/OtherRuns.tsx";
 import { ErrorBars, Neighbours } from "./detail/Path.tsx";
 import { Tensor } from "./detail/Tensor.tsx";
+import { Times } from "./detail/Times.tsx";
 
 const WIDTH = 430;
 const QUANTIZATION = [
@@ -21,7 +22,6 @@ const QUANTIZATION = [
   "weight_granularity",
   "unit",
 ];
-const TIMES = ["time_fp32_us", "time_int8_us", "convert_us", "params"];
 const PLACE = ["arrived_sqnr_db", "added_sqnr_db", "total_sqnr_db", "a_worst_channel_sqnr_db"];
 
 export function OpDetail() {
@@ -78,7 +78,7 @@ function Body({ name }: { name: string }) {
           <Facts title="Quantization" names={QUANTIZATION} row={row} />
           <Neighbours name={name} />
           <OtherRuns name={name} />
-          <Facts title="Time and size" names={TIMES} row={row} />
+          <Times name={name} row={row} />
         </>
       )}
     </>
@@ -109,7 +109,6 @@ function Tensors({ name, clipped }: { name: string; clipped: number }) {
         channels={channelsOf("weight")}
         clipped={Number.NaN}
       />
-      <Tensor {...common} title="Input" histogram={of("input")} channels={channelsOf("input")} clipped={Number.NaN} />
     </>
   );
 }

@@ -1,6 +1,6 @@
 // The table of ops: sort, filter, choose columns, copy; the line of the error along the graph above it.
 
-import { computed, signal, useSignal } from "@preact/signals";
+import { computed, type Signal, signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { ColumnChooser } from "../components/ColumnChooser.tsx";
 import { CopyButton } from "../components/CopyButton.tsx";
@@ -9,7 +9,7 @@ import { Grid } from "../components/Grid.tsx";
 import { Legend } from "../components/Legend.tsx";
 import { Multiselect } from "../components/Multiselect.tsx";
 import { Loaded, Loading, Problem } from "../components/Status.tsx";
-import { download, toCsv } from "../csv.ts";
+import { copy, download, toCsv } from "../csv.ts";
 import { plural } from "../format.ts";
 import { readyValue } from "../loadable.ts";
 import { gridColumn, opCell } from "../opcolumns.tsx";
@@ -19,7 +19,7 @@ import { type Scale, scaleOf } from "../scale.ts";
 import * as state from "../state.ts";
 
 /** Columns that are needed whether they are shown or not. */
-const ALWAYS = ["name", "type", "verdict", "reason", "index", "arrived_sqnr_db", "total_sqnr_db"];
+const ALWAYS = ["name", "type", "verdict", "reason", "index", "added_sqnr_db", "arrived_sqnr_db", "total_sqnr_db"];
 
 const known = computed((): TableHeader | undefined => readyValue(state.header.value));
 const present = computed(() => new Set(known.value?.columns.map(({ name }) => name)));
@@ -34,6 +34,11 @@ const loaded = computed((): Map<string, Column> => {
     if (column.state === "ready") found.set(name, column.value);
   }
   return found;
+});
+/** Columns that could not be read, with the reason. */
+const broken = computed((): Map<string, string> => {
+  const found = [...state.columnsOf(needed.value)];
+  return new Map(found.flatMap(([name, column]) => (column.state === "error" ? [[name, column.message]] : [])));
 });
 const scales = computed((): Map<string, Scale | null> => {
   const numbers = [...loaded.value].filter(([, column]) => column.kind === "number");
@@ -52,19 +57,20 @@ export function OpsView() {
 }
 
 function OpTable({ header }: { header: TableHeader }) {
-  const broken = [...state.columnsOf(needed.value).values()].find((column) => column.state === "error");
   const specs = new Map(header.columns.map((spec) => [spec.name, spec]));
   const active = state.rowOf.value.get(state.op.value) ?? -1;
   const nameOf = (row: number) => textAt(loaded.value.get("name"), row);
   const last = useSignal(-1);
   const here = active >= 0 ? active : last.value;
-  const byColumn = loaded.value.get(state.sort.value[0]?.column ?? "");
+  const explainedBy = [...state.sort.value.map(({ column }) => column), ...shown.value];
+  const byColumn = loaded.value.get(explainedBy.find((name) => scales.value.get(name)) ?? "");
   const chosen = () => (selected.value.size ? order.value.filter((row) => selected.value.has(row)) : order.value);
   const csv = (rows: Iterable<number>) =>
     toCsv(
-      shown.value.map((name) => loaded.value.get(name)!),
+      shown.value.flatMap((name) => loaded.value.get(name) ?? []),
       rows,
     );
+  const problem = useSignal("");
 
   useEffect(() => {
     selected.value = new Set();
@@ -75,9 +81,10 @@ function OpTable({ header }: { header: TableHeader }) {
     const later = setTimeout(() => worst && state.histograms(worst) && state.channels(worst), 400);
     return () => clearTimeout(later);
   }, [worst]);
-  if (broken?.state === "error") return <Problem message={broken.message} />;
+  const fatal = broken.value.get("name");
+  if (fatal !== undefined) return <Problem message={fatal} />;
   const first = ["name", ...state.sort.value.map(({ column }) => column)].filter((name) => specs.has(name));
-  if (!first.every((name) => loaded.value.has(name))) return <Loading what="the op table" />;
+  if (!first.every((name) => loaded.value.has(name) || broken.value.has(name))) return <Loading what="the op table" />;
   return (
     <section class="view ops" aria-label="Ops">
       <ErrorLine columns={loaded.value} rows={header.rows} active={here} onOpen={(row) => state.openOp(nameOf(row))} />
@@ -111,15 +118,24 @@ function OpTable({ header }: { header: TableHeader }) {
         )}
         <ColumnChooser all={header.columns} />
         <CopyButton label={selected.value.size ? "Copy selection" : "Copy"} text={() => csv(chosen())} />
-        <button type="button" onClick={() => downloadAll(header)}>
+        <button type="button" onClick={() => downloadAll(header, problem)}>
           Download CSV
         </button>
+        {problem.value && (
+          <span class="wrong" role="alert">
+            {problem.value}
+          </span>
+        )}
       </div>
       <Grid
         label="Ops"
         columns={shown.value.map((name, i) => gridColumn(specs.get(name)!, i < state.pinned.value))}
         rows={order.value}
-        cell={(row, name) => opCell(loaded.value.get(name), scales.value.get(name), row, loaded.value.get("reason"))}
+        cell={(row, name) => {
+          const wrong = broken.value.get(name);
+          if (wrong !== undefined) return { content: "⚠", title: wrong, class: "none" };
+          return opCell(loaded.value.get(name), scales.value.get(name), row, loaded.value.get("reason"));
+        }}
         sort={state.sort.value}
         onSort={(column, add) => {
           const spec = specs.get(column)!;
@@ -136,7 +152,7 @@ function OpTable({ header }: { header: TableHeader }) {
         onSelect={(rows) => {
           selected.value = rows;
         }}
-        onCopy={() => void navigator.clipboard.writeText(csv(chosen()))}
+        onCopy={() => void copy(csv(chosen()))}
         empty={<p>No op passes the filter. Clear the search box, or choose other types and verdicts.</p>}
       />
     </section>
@@ -193,14 +209,16 @@ function textsOf(name: string): string[] {
   return column?.kind === "text" ? column.texts.filter(Boolean) : [];
 }
 
-/** Every op and every column, also those that are not shown; waits for what is not there yet. */
-function downloadAll(header: TableHeader): void {
-  const names = header.columns.map(({ name }) => name);
-  const all = computed(() => [...state.columnsOf(names).values()]);
+/** Every op and every column of the run as it is now, also those that are not shown; waits for what is not there yet. */
+function downloadAll({ run, rows, columns: specs }: TableHeader, problem: Signal<string>): void {
+  const step = state.step.value;
+  const all = computed(() => specs.map(({ name }) => state.column(name, run, step)));
   const stop = all.subscribe((columns) => {
     if (columns.some(({ state }) => state === "loading")) return;
     queueMicrotask(() => stop());
     const there = columns.flatMap((column) => (column.state === "ready" ? [column.value] : []));
-    download(`${header.run.replaceAll("/", "_") || "ops"}.csv`, toCsv(there, Array(header.rows).keys()));
+    const missing = specs.filter((_, i) => columns[i]!.state === "error").map(({ name }) => name);
+    problem.value = missing.length ? `Could not be read and are not in the file: ${missing.join(", ")}.` : "";
+    download(`${run.replaceAll("/", "_") || "ops"}.csv`, toCsv(there, Array(rows).keys()));
   });
 }

@@ -1,5 +1,6 @@
 // What to change, the worst first, and the config that does it.
 
+import { HowToDiagnose } from "../components/HowToDiagnose.tsx";
 import { Empty, Loaded } from "../components/Status.tsx";
 import type { Suggestion } from "../records.ts";
 import * as state from "../state.ts";
@@ -64,7 +65,7 @@ function NoneLogged() {
   return (
     <Empty title={`${state.run.value} holds no suggestions`}>
       <p>A diagnosis brings them along; choose another run, or log one:</p>
-      <pre>{`with inc_tb.SummaryWriter("${state.run.value}") as writer:\n    writer.add_diagnosis(inc_tb.diagnose("fp32.onnx", "int8.onnx", batches))`}</pre>
+      <HowToDiagnose run={state.run.value} />
     </Empty>
   );
 }

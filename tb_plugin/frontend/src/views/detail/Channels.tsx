@@ -38,7 +38,7 @@ export function Channels({ name, row, width }: { name: string; row: ChannelRow; 
           sort by
           <select value={by} onChange={(event) => setBy(event.currentTarget.value as ChannelOrder)}>
             <option value="reach">largest range</option>
-            <option value="sqnr">lowest SQNR</option>
+            <option value="sqnr">lowest total SQNR</option>
             <option value="index">channel</option>
           </select>
         </label>
@@ -88,7 +88,7 @@ export function Channels({ name, row, width }: { name: string; row: ChannelRow; 
             <th scope="col">channel</th>
             <th scope="col">fp32 range</th>
             <th scope="col">quantized range</th>
-            <th scope="col">SQNR, dB</th>
+            <th scope="col">total SQNR, dB</th>
           </tr>
         </thead>
         <tbody>

@@ -27,7 +27,9 @@ export function Facts({ title, names, row }: { title: string; names: string[]; r
 }
 
 function fact(column: Column, row: number) {
-  if (column.kind === "text") return textAt(column, row) || <span class="muted">fp32</span>;
+  if (column.kind === "text") {
+    return textAt(column, row) || <span class="muted">{column.spec.name === "act_dtype" ? "fp32" : "–"}</span>;
+  }
   const value = column.values[row]!;
   return Number.isNaN(value) ? (
     <span class="muted">{whyNull(column, row, readyValue(state.column("reason"))) || "–"}</span>

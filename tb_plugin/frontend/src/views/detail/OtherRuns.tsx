@@ -87,7 +87,7 @@ function RunRow({ run, name }: { run: string; name: string }) {
   );
 }
 
-/** Runs of the same model often share their names column. */
+/** The rows of a run's ops; many ops of the same run are looked at one after the other. */
 function rowsOf(names: Column): Map<string, number> {
   let found = rowsByNames.get(names);
   if (!found) {

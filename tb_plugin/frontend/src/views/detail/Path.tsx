@@ -84,7 +84,7 @@ function Links({ title, names, none }: { title: string; names: string[]; none: s
 
 function neighbours(rows: GraphNode[], name: string): { producers: string[]; consumers: string[] } {
   return {
-    producers: rows.find((node) => node.name === name)?.inputs ?? [],
+    producers: [...new Set(rows.find((node) => node.name === name)?.inputs)],
     consumers: rows.filter(({ inputs }) => inputs.includes(name)).map((node) => node.name),
   };
 }

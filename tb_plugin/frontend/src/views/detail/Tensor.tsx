@@ -10,7 +10,7 @@ import { Channels } from "./Channels.tsx";
 import { ErrorPlot, HistogramPlot } from "./HistogramPlot.tsx";
 
 interface Props {
-  title: "Activation" | "Weight" | "Input";
+  title: "Activation" | "Weight";
   histogram: HistogramRow | undefined;
   channels: Loadable<ChannelRow | undefined>;
   /** The exact share of clipped values, where the table has it. */
@@ -21,7 +21,8 @@ interface Props {
 export function Tensor({ title, histogram, channels, clipped, width }: Props) {
   const [scales, setScales] = useState({ logX: true, logY: true });
   if (!histogram) return null;
-  const outside = Number.isNaN(clipped) ? shareOutside(histogram) : clipped;
+  // With a scale for each channel the limits are those of the widest one, which say nothing about the others.
+  const outside = Number.isNaN(clipped) ? (histogram.step ? shareOutside(histogram) : null) : clipped;
   const toggle = (which: "logX" | "logY", label: string) => (
     <label class="check">
       <input
@@ -43,7 +44,9 @@ export function Tensor({ title, histogram, channels, clipped, width }: Props) {
         {toggle("logY", "log share")}
       </div>
       <HistogramPlot name={`${title} histogram`} row={histogram} width={width} outside={outside} {...scales} />
-      <p class="muted">{rangeSentence(histogram, outside)}</p>
+      <p class="muted">
+        {rangeSentence(histogram, outside)} {clearlySentence(histogram, outside)}
+      </p>
       <details>
         <summary>Error histogram</summary>
         <ErrorPlot name={`${title} error histogram`} row={histogram} width={width} {...scales} />
@@ -67,7 +70,17 @@ function channelTitle(title: Props["title"]): string {
 
 function rangeSentence({ limits, step }: HistogramRow, outside: number | null): string {
   if (!limits) return "Not quantized with a fixed range, so there are no clip limits.";
-  const range = `Dashed: the quantized type holds ${formatNumber(limits[0])} to ${formatNumber(limits[1])}`;
-  const grid = step ? ` in steps of ${formatNumber(step)}` : ", each channel with a scale of its own";
-  return `${range}${grid}; ${formatNumber(outside ?? Number.NaN, "share")} of the fp32 values lie outside (normal: under 0.1 %).`;
+  const range = `${formatNumber(limits[0])} to ${formatNumber(limits[1])}`;
+  const share =
+    outside === null ? "" : ` ${formatNumber(outside, "share")} of the fp32 values lie outside (normal: under 0.1 %).`;
+  if (step) return `Dashed: the quantized type holds ${range} in steps of ${formatNumber(step)}.${share}`;
+  return `Each channel has a scale of its own. Dashed: the widest of them holds ${range}.${share}`;
+}
+
+/** Values just outside are rounded to the end of the range, as others are to their neighbours. */
+function clearlySentence(histogram: HistogramRow, outside: number | null): string {
+  const clearly = outside && histogram.step ? shareOutside(histogram, histogram.step / 2) : null;
+  return clearly === null
+    ? ""
+    : `${formatNumber(clearly, "share")} by more than the half step that rounding takes anyway.`;
 }

@@ -2,7 +2,7 @@
 
 import { explained } from "../../components/Tooltip.tsx";
 import { formatNumber, formatTime } from "../../format.ts";
-import type { Totals } from "../../profile.ts";
+import { OUTSIDE, type Totals } from "../../profile.ts";
 import type { Meta } from "../../records.ts";
 
 /** Beyond this the sum of the ops and the latency need a word. */
@@ -32,7 +32,7 @@ export function Summary({ found, meta }: { found: Totals; meta: Meta }) {
           help="Quantizing, dequantizing and reordering around ops, as a share of all int8 time. Fp32 has none of it."
         />
         <Figure
-          label="outside of all ops"
+          label={OUTSIDE}
           value={formatTime(found.restInt8)}
           note={Number.isNaN(found.restFp32) ? "" : `fp32: ${formatTime(found.restFp32)}`}
           help="Time in int8 that no op accounts for: the runtime itself, copies, waiting for threads."

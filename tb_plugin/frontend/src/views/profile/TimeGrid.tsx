@@ -4,7 +4,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { Grid, type GridCell, type GridColumn } from "../../components/Grid.tsx";
 import { formatNumber, formatTime } from "../../format.ts";
 import { matcher, nextSort, sorted } from "../../order.ts";
-import { columnsOf, type Entry, type Grouping, timeOf } from "../../profile.ts";
+import { type Entry, entryColumns, type Grouping, OUTSIDE, timeOf } from "../../profile.ts";
 import type { NumberColumn } from "../../records.ts";
 import { colourOf, scaleOf } from "../../scale.ts";
 import * as state from "../../state.ts";
@@ -21,7 +21,7 @@ interface Props {
 }
 
 export function TimeGrid({ found, by, error, onOpen }: Props) {
-  const columns = useMemo(() => columnsOf(found), [found]);
+  const columns = useMemo(() => entryColumns(found), [found]);
   const longest = useMemo(
     () => found.reduce((most, entry) => Math.max(most, entry.fp32 || 0, timeOf(entry)), 0),
     [found],
@@ -30,7 +30,7 @@ export function TimeGrid({ found, by, error, onOpen }: Props) {
   const rows = useMemo(() => {
     const matches = matcher({ text: filter.value, regex: false });
     const passing = found.flatMap(({ name, type }, row) =>
-      typeof matches === "string" || matches(`${labelOf(name)} ${type}`) ? [row] : [],
+      typeof matches === "string" || matches(`${name || OUTSIDE} ${type}`) ? [row] : [],
     );
     return sorted(Uint32Array.from(passing), sort.value, columns);
   }, [found, columns, filter.value, sort.value]);
@@ -65,10 +65,6 @@ export function TimeGrid({ found, by, error, onOpen }: Props) {
       empty={<p>Nothing passes the filter. Clear the search box.</p>}
     />
   );
-}
-
-function labelOf(name: string): string {
-  return name || "outside of all ops";
 }
 
 const HELP = {
@@ -133,7 +129,7 @@ function cellOf(entry: Entry, column: string, longest: number): GridCell {
       return entry.name
         ? { content: entry.name, title: entry.name }
         : {
-            content: <em>{labelOf("")}</em>,
+            content: <em>{OUTSIDE}</em>,
             title: "What no op accounts for: the runtime itself, copies, waiting for threads",
           };
     case "type":

@@ -1,7 +1,9 @@
 // One run of each model as spans in time. The table has the same ops for people who do not see or point.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useWidth } from "../../components/useWidth.ts";
 import { formatTime, plural } from "../../format.ts";
+import { OUTSIDE } from "../../profile.ts";
 import type { ProfileRow } from "../../records.ts";
 import * as state from "../../state.ts";
 import { dark } from "../../tensorboard.ts";
@@ -20,28 +22,28 @@ const CLICK_PX = 4;
 const STEP = 0.75;
 
 export function Timeline({ rows, onOpen }: { rows: ProfileRow[]; onOpen: (op: string) => void }) {
-  const lanes = useMemo(() => lanesOf(rows), [rows]);
+  const times = useRef(0);
+  const lanes = useMemo(() => {
+    times.current++;
+    return lanesOf(rows);
+  }, [rows]);
   if (!lanes.length)
     return <p class="pf-no-spans muted">No spans were logged with this profile, so there is no timeline.</p>;
-  return <Lanes rows={rows} lanes={lanes} onOpen={onOpen} />;
+  // Neither the stretch in sight nor the span below the pointer means anything in other rows.
+  return <Lanes key={times.current} rows={rows} lanes={lanes} onOpen={onOpen} />;
 }
 
 function Lanes({ rows, lanes, onOpen }: { rows: ProfileRow[]; lanes: Lane[]; onOpen: (op: string) => void }) {
   const whole = useMemo(() => wholeOf(lanes), [lanes]);
   const colours = useMemo(() => colourIndex(rows, MOST_COLOURS), [rows]);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [width, setWidth] = useState(800);
+  const [box, width] = useWidth(800, 200);
   const [shown, setShown] = useState(whole);
   const [hit, setHit] = useState<Hit | null>(null);
   const drag = useRef<{ x: number; window: Window; moved: boolean } | null>(null);
   const waiting = useRef(0);
-  const nameOf = (row: number) => rows[row]!.op || "outside of all ops";
+  const nameOf = (row: number) => rows[row]!.op || OUTSIDE;
 
-  useLayoutEffect(() => {
-    const watch = new ResizeObserver(([entry]) => setWidth(Math.max(200, Math.floor(entry!.contentRect.width))));
-    if (canvas.current?.parentElement) watch.observe(canvas.current.parentElement);
-    return () => watch.disconnect();
-  }, []);
   useLayoutEffect(() => {
     if (!canvas.current) return;
     const colourOf = (row: number) => colours.get(rows[row]!.type ?? "") ?? MOST_COLOURS;
@@ -49,18 +51,6 @@ function Lanes({ rows, lanes, onOpen }: { rows: ProfileRow[]; lanes: Lane[]; onO
     const isChosen = (row: number) => row === hovered || (state.op.value !== "" && rows[row]!.op === state.op.value);
     paint(canvas.current, { lanes, window: shown, width, dark: dark.value, colourOf, nameOf, isChosen });
   });
-  useEffect(() => {
-    // Only a listener that is not passive may keep the page from scrolling.
-    const onWheel = (event: WheelEvent) => {
-      event.preventDefault();
-      setHit(null);
-      const by = Math.max(-100, Math.min(100, event.deltaY));
-      setShown((now) => zoomed(now, timeAt(Math.max(GUTTER, event.offsetX), now, width), Math.exp(by / 300), whole));
-    };
-    const box = canvas.current;
-    box?.addEventListener("wheel", onWheel, { passive: false });
-    return () => box?.removeEventListener("wheel", onWheel);
-  }, [width, whole]);
   useEffect(() => () => clearTimeout(waiting.current), []);
 
   const zoom = (factor: number) => setShown((now) => zoomed(now, (now.from + now.to) / 2, factor, whole));
@@ -79,6 +69,12 @@ function Lanes({ rows, lanes, onOpen }: { rows: ProfileRow[]; lanes: Lane[]; onO
     const slack = (2 / (width - GUTTER)) * (shown.to - shown.from);
     const span = spanAt(lane, timeAt(event.offsetX, shown, width), slack);
     return span < 0 ? null : { lane, span, x: event.offsetX, y: event.offsetY };
+  };
+  const onWheel = (event: WheelEvent) => {
+    event.preventDefault();
+    setHit(null);
+    const by = Math.max(-100, Math.min(100, event.deltaY));
+    setShown((now) => zoomed(now, timeAt(Math.max(GUTTER, event.offsetX), now, width), Math.exp(by / 300), whole));
   };
   const onPointerMove = (event: PointerEvent) => {
     const from = drag.current;
@@ -133,6 +129,7 @@ function Lanes({ rows, lanes, onOpen }: { rows: ProfileRow[]; lanes: Lane[]; onO
       </div>
       <div
         class="pf-canvas"
+        ref={box}
         role="group"
         aria-label="Timeline: + and - zoom, the arrow keys move, 0 shows all"
         // biome-ignore lint/a11y/noNoninteractiveTabindex: its keys need the focus
@@ -150,6 +147,8 @@ function Lanes({ rows, lanes, onOpen }: { rows: ProfileRow[]; lanes: Lane[]; onO
           aria-label="Timeline"
           aria-describedby="pf-timeline-about"
           style={{ width: `${width}px`, height: `${heightOf(lanes.length)}px`, cursor: hit ? "pointer" : "grab" }}
+          // The page would scroll otherwise. Listeners on an element, unlike those on the document, may prevent it.
+          onWheel={onWheel}
           onPointerDown={(event) => {
             event.currentTarget.setPointerCapture(event.pointerId);
             drag.current = { x: event.offsetX, window: shown, moved: false };
@@ -205,7 +204,7 @@ function Tip({ hit, row, width }: { hit: Hit; row: ProfileRow; width: number }) 
   const place = x > width / 2 ? { right: `${width - x + 10}px` } : { left: `${x + 10}px` };
   return (
     <div class="pf-tip" role="tooltip" style={{ ...place, top: `${y + 14}px` }}>
-      <strong>{row.op || "outside of all ops"}</strong>
+      <strong>{row.op || OUTSIDE}</strong>
       <br />
       {row.type && `${row.type}, `}
       {lane.model} thread {lane.thread}

@@ -5,7 +5,7 @@ import { formatTime, shorten } from "../../format.ts";
 import { inSight, type Lane, type Window } from "../../timeline.ts";
 
 export const GUTTER = 96;
-export const AXIS = 20;
+const AXIS = 20;
 const GAP = 3;
 
 /** Dark enough for white letters on white pages, light enough for black ones on dark pages; the last is for the rest. */

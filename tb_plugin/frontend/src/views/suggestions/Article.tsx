@@ -13,7 +13,8 @@ import { Effects, Tried, triedWith } from "./Outcome.tsx";
 import { configOf, tool } from "./setup.ts";
 
 export function Article({ suggestion }: { suggestion: Suggestion }) {
-  const { rank, rule, because, ops } = suggestion;
+  const { rank, rule, because } = suggestion;
+  const ops = [...new Set(suggestion.ops)];
   const [element, inSight] = useInSight<HTMLElement>();
   const title = `${rank}. ${ruleWords(rule)}`;
   const id = `suggestion-${rank}`;

@@ -6,6 +6,7 @@ import { readyValue } from "../../loadable.ts";
 import { unionOps } from "../../recipes.ts";
 import type { Suggestion } from "../../records.ts";
 import * as state from "../../state.ts";
+import { fallbackOf } from "../../trialtable.ts";
 import { Ops } from "./Article.tsx";
 import { ConfigBox } from "./ConfigBox.tsx";
 import { Tried, triedWith } from "./Outcome.tsx";
@@ -48,7 +49,7 @@ export function JointPanel({ suggestions }: { suggestions: Suggestion[] }) {
 function Joint({ chosen }: { chosen: Suggestion[] }) {
   const [withEarlier, setWithEarlier] = useState(false);
   const trials = readyValue(state.trials.value) ?? [];
-  const earlier = trials.find(({ run }) => run === state.run.value)?.trial?.fallback ?? [];
+  const earlier = fallbackOf(trials.find(({ run }) => run === state.run.value)?.trial);
   const picked = unionOps(chosen, state.rowOf.value);
   const ops = withEarlier ? unionOps([{ ops: picked }, { ops: earlier }], state.rowOf.value) : picked;
   const tried = triedWith(picked);

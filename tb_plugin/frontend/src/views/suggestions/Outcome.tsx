@@ -1,6 +1,6 @@
 // What a suggestion gives and takes: results of trials first, then what was counted or estimated.
 
-import { withUnit } from "../../format.ts";
+import { formatScore, signed, withUnit } from "../../format.ts";
 import { readyValue } from "../../loadable.ts";
 import { type TriedTrial, triedIn } from "../../recipes.ts";
 import type { Effect } from "../../records.ts";
@@ -16,14 +16,15 @@ export function Tried({ trials }: { trials: TriedTrial[] }) {
       {trials.map((one) => (
         <p key={one.run} class="sg-tried">
           <strong class="sg-badge measured">measured</strong> in <RunLink run={one.run} />:{" "}
-          {one.lowerIsBetter ? "loss" : "accuracy"} <strong>{one.accuracy.toFixed(4)}</strong>
+          {one.lowerIsBetter ? "loss" : "accuracy"} <strong>{formatScore(one.accuracy)}</strong>
           {one.gain !== null && (
             <>
               {" "}
-              (<span class={one.better ? "sg-better" : "sg-worse"}>{signed(one.gain)}</span> against this run)
+              (<span class={one.better ? "sg-better" : "sg-worse"}>{signed(one.gain, formatScore)}</span> against this
+              run)
             </>
           )}
-          {one.baseline !== null && <span class="muted">, fp32 has {one.baseline.toFixed(4)}</span>}
+          {one.baseline !== null && <span class="muted">, fp32 has {formatScore(one.baseline)}</span>}
           {one.otherwise.length > 0 && <span class="muted">; the two also differ in {one.otherwise.join(", ")}</span>}
         </p>
       ))}
@@ -51,13 +52,12 @@ export function Effects({ effects }: { effects: Effect[] }) {
   if (!effects.length) return null;
   return (
     <ul class="sg-effects">
-      {effects.map(({ kind, label, value, unit, measured, how }) => (
-        <li key={`${kind} ${label}`}>
-          <span class="sg-kind">{kind === "recovers" ? "Recovers" : "Costs"}</span>
+      {effects.map((effect) => (
+        <li key={`${effect.kind} ${effect.label}`}>
+          <span class="sg-kind">{effect.kind === "recovers" ? "Recovers" : "Costs"}</span>
           <span>
-            {label}: <strong>{withUnit(value, unit)}</strong>{" "}
-            <span class={`sg-badge ${measured ? "measured" : "estimated"}`}>{measured ? "measured" : "estimated"}</span>{" "}
-            <span class="muted">{how}</span>
+            {effect.label}: <strong>{withUnit(effect.value, effect.unit)}</strong>{" "}
+            <span class={`sg-badge ${basisOf(effect)}`}>{basisOf(effect)}</span> <span class="muted">{effect.how}</span>
           </span>
         </li>
       ))}
@@ -65,6 +65,6 @@ export function Effects({ effects }: { effects: Effect[] }) {
   );
 }
 
-function signed(value: number): string {
-  return `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(4)}`;
+function basisOf({ basis, measured }: Effect): string {
+  return basis ?? (measured ? "measured" : "estimated");
 }

@@ -1,9 +1,10 @@
 // A plot with one dot for each run, which can be pressed to choose that run.
 
 import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { type Axis, Plot, type PlotScale } from "../../components/Plot.tsx";
 import { explained } from "../../components/Tooltip.tsx";
+import { useWidth } from "../../components/useWidth.ts";
 import * as state from "../../state.ts";
 
 export interface Dot {
@@ -28,13 +29,7 @@ const HEIGHT = 250;
 const HIT = 14;
 
 export function Chart({ dots, children, ...plot }: Props) {
-  const box = useRef<HTMLDivElement>(null);
-  const [width, setWidth] = useState(380);
-  useLayoutEffect(() => {
-    const watch = new ResizeObserver(([entry]) => setWidth(Math.max(240, Math.floor(entry!.contentRect.width))));
-    if (box.current) watch.observe(box.current);
-    return () => watch.disconnect();
-  }, []);
+  const [box, width] = useWidth(380, 240);
   return (
     <div class="trials-plot" ref={box}>
       <Plot

@@ -3,11 +3,11 @@
 import { computed, signal } from "@preact/signals";
 import { bestSoFar, mainObjective, objective, paretoFront } from "../../compare.ts";
 import type { Axis, PlotScale } from "../../components/Plot.tsx";
-import { plural, withUnit } from "../../format.ts";
+import { formatScore, plural, withUnit } from "../../format.ts";
 import { numberAt } from "../../records.ts";
 import * as state from "../../state.ts";
 import { Chart, type Dot } from "./Chart.tsx";
-import { score, table } from "./picks.ts";
+import { table } from "./picks.ts";
 
 interface Judged {
   run: string;
@@ -63,7 +63,7 @@ function Tradeoff() {
   const front = paretoFront(points, better === "lower", lower);
   const onFront = new Set(front);
   const dots = drawn.map(({ run, accuracy }, i): Dot => {
-    const text = [`${nameOfScore()} ${score(accuracy)}`, `${label} ${withUnit(points[i]!.x, unit)}`];
+    const text = [`${nameOfScore()} ${formatScore(accuracy)}`, `${label} ${withUnit(points[i]!.x, unit)}`];
     return {
       run,
       ...points[i]!,
@@ -144,7 +144,10 @@ function Progress() {
   const points = judged.value.map(({ run, accuracy }) => ({ x: numbers.get(run)!, y: accuracy }));
   const dots = judged.value.map(({ run, accuracy }, i): Dot => {
     const { isNew, value } = bests[i]!;
-    const text = [`${nameOfScore()} ${score(accuracy)}`, isNew ? "the best yet" : `best so far ${score(value)}`];
+    const text = [
+      `${nameOfScore()} ${formatScore(accuracy)}`,
+      isNew ? "the best yet" : `best so far ${formatScore(value)}`,
+    ];
     return { run, ...points[i]!, marked: isNew, text };
   });
   const steps = (x: PlotScale, y: PlotScale) =>
@@ -157,7 +160,7 @@ function Progress() {
       <figcaption class="trials-line">Progress over trials</figcaption>
       <Chart
         name="Progress over trials"
-        description={`${plural(points.length, "trial")}; the best is ${score(last.value)}`}
+        description={`${plural(points.length, "trial")}; the best is ${formatScore(last.value)}`}
         x={{
           domain: [0.5, numbers.size + 0.5],
           label: "Trial, in the order of the runs",
@@ -190,7 +193,7 @@ function Levels({ x, y, baselines, targets }: { x: PlotScale; y: PlotScale; base
         <g key={value} class="baseline" transform={`translate(0 ${y(value)})`}>
           <line x1={left} x2={right} />
           <text x={left + 4} y={-4}>
-            baseline {score(value)}
+            baseline {formatScore(value)}
           </text>
         </g>
       ))}
@@ -198,7 +201,7 @@ function Levels({ x, y, baselines, targets }: { x: PlotScale; y: PlotScale; base
         <g key={value} class="target" transform={`translate(0 ${y(value)})`}>
           <line x1={left} x2={right} />
           <text x={right - 2} y={12} text-anchor="end">
-            target {score(value)}
+            target {formatScore(value)}
           </text>
         </g>
       ))}

@@ -1,16 +1,18 @@
 // The picked runs op by op: which are compared, what is shown of them, and the matrix.
 
+import { ColumnOptions } from "../../components/ColumnOptions.tsx";
 import { CopyButton } from "../../components/CopyButton.tsx";
+import { HowToDiagnose } from "../../components/HowToDiagnose.tsx";
 import { Legend } from "../../components/Legend.tsx";
 import { Empty, Loading, Problem } from "../../components/Status.tsx";
-import { plural, withUnit } from "../../format.ts";
+import { formatScore, plural, withUnit } from "../../format.ts";
 import { labelOf } from "../../opcolumns.tsx";
 import type { ColumnSpec } from "../../records.ts";
 import { differenceColour } from "../../scale.ts";
 import * as state from "../../state.ts";
 import * as matrix from "./matrix.ts";
 import { OpMatrix } from "./OpMatrix.tsx";
-import { makeBase, refusal, score, table, togglePick } from "./picks.ts";
+import { makeBase, refusal, table, togglePick } from "./picks.ts";
 
 export function Comparison() {
   const count = state.compared.value.length;
@@ -22,7 +24,7 @@ export function Comparison() {
       </p>
     );
   }
-  if (!count) return <p class="trials-hint">Tick 2 to {state.MOST_TICKED} runs above to compare them op by op.</p>;
+  if (!count) return <p class="trials-hint">Tick 2 to {state.MOST_PICKED} runs above to compare them op by op.</p>;
   return (
     <section class="trials-comparison" aria-label="Comparison">
       <Picked />
@@ -61,9 +63,9 @@ function Picked() {
       <ul class="trials-picked" aria-label="Compared runs">
         {state.compared.value.map((run, i) => (
           <li key={run}>
-            <strong>{run || "."}</strong>
+            <strong>{run}</strong>
             <span class="muted" title="accuracy">
-              {score(trials.get(run)?.accuracy ?? Number.NaN)}
+              {formatScore(trials.get(run)?.accuracy ?? Number.NaN)}
             </span>
             {i === 0 ? (
               <span title="The others are held against it">base</span>
@@ -88,7 +90,7 @@ function Compared() {
     return (
       <Empty title="None of these runs holds a diagnosis">
         <p>Their ops cannot be compared. Diagnose a run to see its ops here:</p>
-        <pre>{`with inc_tb.SummaryWriter("${matrix.runs.value[0]}") as writer:\n    writer.add_diagnosis(inc_tb.diagnose("fp32.onnx", "int8.onnx", batches))`}</pre>
+        <HowToDiagnose run={matrix.runs.value[0]!} />
       </Empty>
     );
   }
@@ -115,7 +117,8 @@ function Tools() {
   const set = (changes: Partial<state.Matrix>) => {
     shown.value = { ...shown.value, ...changes };
   };
-  const { difference, changed, text, sort } = shown.value;
+  const { difference, changed, text } = shown.value;
+  const sort = matrix.sort.value;
   const spec = matrix.metric.value;
   const all = matrix.union.value.names.length;
   const some = matrix.order.value.length;
@@ -152,9 +155,7 @@ function Tools() {
         <select
           aria-label="Order"
           value={orderedBy}
-          onChange={({ currentTarget: { value } }) =>
-            set({ sort: value === "graph" ? [] : [{ column: "largest", descending: true }] })
-          }
+          onChange={({ currentTarget: { value } }) => set({ sort: value === "graph" ? [] : state.LARGEST_FIRST })}
         >
           <option value="largest">largest difference first</option>
           <option value="graph">as in the graph</option>
@@ -183,12 +184,7 @@ function Metrics() {
           state.metric.value = event.currentTarget.value;
         }}
       >
-        {matrix.metrics.value.map((spec) => (
-          <option key={spec.name} value={spec.name}>
-            {labelOf(spec)}
-            {spec.unit && ` (${spec.unit})`}
-          </option>
-        ))}
+        <ColumnOptions specs={matrix.metrics.value} />
       </select>
     </label>
   );

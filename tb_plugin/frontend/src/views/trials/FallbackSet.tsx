@@ -5,6 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { CopyButton } from "../../components/CopyButton.tsx";
 import { plural } from "../../format.ts";
 import * as state from "../../state.ts";
+import { fallbackOf } from "../../trialtable.ts";
 import { table } from "./picks.ts";
 
 const shownOf = signal("");
@@ -16,7 +17,7 @@ export function openFallback(run: string): void {
 
 export function FallbackSet() {
   const trial = table.value.runs.find(({ run }) => run === shownOf.value)?.trial;
-  const ops = trial?.fallback ?? [];
+  const ops = fallbackOf(trial);
   const heading = useRef<HTMLHeadingElement>(null);
   const run = shownOf.value;
   useEffect(() => {

@@ -1,9 +1,9 @@
 // Ops by trial: one metric as a heat map, or what it gained and lost against the base.
 
 import { signal } from "@preact/signals";
-import { describeChange } from "../../compare.ts";
+import { type Change, changesOf, describeChange, runColumn, shortChange } from "../../compare.ts";
 import { Grid, type GridCell, type GridColumn } from "../../components/Grid.tsx";
-import { formatNumber, shorten, withUnit } from "../../format.ts";
+import { formatNumber, shorten, signed, withUnit } from "../../format.ts";
 import { Help, labelOf } from "../../opcolumns.tsx";
 import { nextSort } from "../../order.ts";
 import { colourOf, differenceColour } from "../../scale.ts";
@@ -15,7 +15,7 @@ const cursor = signal(-1);
 
 export function OpMatrix() {
   const { union, metric } = matrix;
-  const { sort } = state.matrix.value;
+  const sort = matrix.sort.value;
   const open = (row: number) => state.openOp(union.value.names[row]!);
   const opened = state.op.value ? union.value.names.indexOf(state.op.value) : -1;
   return (
@@ -63,8 +63,8 @@ function columns(): GridColumn[] {
       const isBase = i === 0;
       const told = isBase ? "the base" : state.matrix.value.difference ? `${run} minus the base` : run;
       return {
-        id: String(i),
-        label: shorten(run || ".", 22),
+        id: runColumn(run),
+        label: shorten(run, 22),
         unit: isBase ? `${unit} · base` : state.matrix.value.difference ? `${unit} · minus base` : unit,
         width: anyChanged && !isBase ? 196 : 128,
         align: "right",
@@ -95,7 +95,7 @@ function columns(): GridColumn[] {
 function cell(row: number, column: string): GridCell {
   const name = matrix.union.value.names[row]!;
   if (column === "name") return { content: name, title: name };
-  return column === "largest" ? largestCell(row) : valueCell(row, Number(column));
+  return column === "largest" ? largestCell(row) : valueCell(row, matrix.placeOf(column));
 }
 
 function largestCell(row: number): GridCell {
@@ -109,16 +109,15 @@ function largestCell(row: number): GridCell {
     };
   }
   if (Number.isNaN(value)) return { content: "–", title: "no two of the runs have a value", class: "none" };
-  return { content: signed(value), title: `${signed(value)} ${matrix.metric.value.unit ?? ""}` };
+  const text = signedValue(value);
+  return { content: text, title: `${text} ${matrix.metric.value.unit ?? ""}` };
 }
 
 function valueCell(row: number, run: number): GridCell {
   const spec = matrix.metric.value;
   const value = matrix.values.value[run]![row]!;
-  const changes = matrix.changed.value[run]?.[row]
-    ? describeChange(matrix.configOf(0, row), matrix.configOf(run, row))
-    : [];
-  const told = changes.length ? `\n${changes.join("\n")}` : "";
+  const changes = matrix.changed.value[run]?.[row] ? changesOf(matrix.configOf(0, row), matrix.configOf(run, row)) : [];
+  const told = changes.length ? `\n${changes.map(describeChange).join("\n")}` : "";
   if (Number.isNaN(value)) {
     const why = matrix.whyMissing(run, row);
     return { content: <Value text={why ? "–" : "…"} changes={changes} />, title: why + told, class: "none" };
@@ -138,7 +137,7 @@ function valueCell(row: number, run: number): GridCell {
     };
   const level = spec.better && matrix.span.value ? by / matrix.span.value : 0;
   return {
-    content: <Value text={signed(by)} changes={changes} />,
+    content: <Value text={signedValue(by)} changes={changes} />,
     title,
     background: differenceColour(spec.better === "lower" ? -level : level),
   };
@@ -153,19 +152,18 @@ function compared(by: number, row: number): string {
   return `, ${withUnit(Math.abs(by), unit)} ${by > 0 === (better === "higher") ? "better" : "worse"} than ${from}`;
 }
 
-/** What rounds to zero has no sign, as nothing changed that could be seen. */
-function signed(value: number): string {
-  const text = formatNumber(Math.abs(value), matrix.metric.value.unit);
-  return Number.parseFloat(text) === 0 ? text : `${value > 0 ? "+" : "−"}${text}`;
+function signedValue(value: number): string {
+  return signed(value, (size) => formatNumber(size, matrix.metric.value.unit));
 }
 
-function Value({ text, changes }: { text: string; changes: string[] }) {
-  if (!changes.length) return <>{text}</>;
+function Value({ text, changes }: { text: string; changes: Change[] }) {
+  const [first, ...others] = changes;
+  if (!first) return <>{text}</>;
   return (
     <span class="trials-value">
       <span class="trials-change">
-        {changes[0]}
-        {changes.length > 1 && ` +${changes.length - 1}`}
+        {shortChange(first)}
+        {others.length > 0 && ` +${others.length}`}
       </span>
       <span>{text}</span>
     </span>

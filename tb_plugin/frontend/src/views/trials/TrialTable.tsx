@@ -6,13 +6,14 @@ import { bestSoFar, drop } from "../../compare.ts";
 import { CopyButton } from "../../components/CopyButton.tsx";
 import { Grid, type GridCell, type GridColumn } from "../../components/Grid.tsx";
 import { toCsv } from "../../csv.ts";
-import { formatNumber, plural, withUnit } from "../../format.ts";
+import { formatNumber, formatScore, plural, signed, withUnit } from "../../format.ts";
 import { gridColumn } from "../../opcolumns.tsx";
 import { nextSort, sorted } from "../../order.ts";
 import { type ColumnSpec, numberAt, type Trial, textAt } from "../../records.ts";
 import * as state from "../../state.ts";
+import { fallbackOf } from "../../trialtable.ts";
 import { openFallback } from "./FallbackSet.tsx";
-import { pick, refusal, score, table, togglePick } from "./picks.ts";
+import { pick, refusal, table, togglePick } from "./picks.ts";
 
 const ROW = 28;
 const WIDTHS: Record<string, number> = {
@@ -57,7 +58,7 @@ export function TrialTable() {
             {refusal.value}
           </span>
         )}
-        {runs.length > state.MOST_TICKED && (
+        {runs.length > state.MOST_PICKED && (
           <button
             type="button"
             title="A heat map of their ops, in the order of the table"
@@ -109,11 +110,11 @@ const TICK: GridColumn = {
   label: "Compare",
   help: (
     <>
-      Tick 2 to {state.MOST_TICKED} runs to compare them op by op below. The first is the base that the others are held
+      Tick 2 to {state.MOST_PICKED} runs to compare them op by op below. The first is the base that the others are held
       against. <kbd>Space</kbd> ticks the row on which the keyboard stands.
     </>
   ),
-  description: `Tick 2 to ${state.MOST_TICKED} runs to compare them op by op below; the first is the base.`,
+  description: `Tick 2 to ${state.MOST_PICKED} runs to compare them op by op below; the first is the base.`,
   width: 86,
   pinned: true,
 };
@@ -148,8 +149,8 @@ function cell(row: number, column: string): GridCell {
     const isChosen = run === state.run.value;
     const also = trial && trial.name !== run ? `, logged as ${trial.name}` : "";
     return {
-      content: run || ".",
-      title: `${run || "."}${also}${isChosen ? " (the chosen run)" : ""}`,
+      content: run,
+      title: `${run}${also}${isChosen ? " (the chosen run)" : ""}`,
       class: isChosen ? "trials-chosen" : "",
     };
   }
@@ -170,11 +171,11 @@ function trialCell(trial: Trial, row: number, column: string): GridCell {
   if (column === "fallback") return fallbackCell(trial, table.value.runs[row]!.run);
   if (Number.isNaN(value)) return { content: "–", title: "not logged", class: "none" };
   if (column === "accuracy")
-    return { content: score(value), title: `${value}${trial.lower_is_better ? ", lower is better" : ""}` };
+    return { content: formatScore(value), title: `${value}${trial.lower_is_better ? ", lower is better" : ""}` };
   if (column === "best") {
     const isNew = bests.value[row]!.isNew;
     return {
-      content: `${isNew ? "★ " : ""}${score(value)}`,
+      content: `${isNew ? "★ " : ""}${formatScore(value)}`,
       title: isNew ? "the best yet" : "an earlier trial was as good or better",
     };
   }
@@ -186,20 +187,16 @@ function dropCell(trial: Trial): GridCell {
   const { absolute, relative } = drop(trial)!;
   const side = absolute === 0 ? "the same as" : absolute > 0 ? "worse than" : "better than";
   const share = Number.isNaN(relative) ? "" : `, ${withUnit(Math.abs(relative), "share")} of it`;
-  const by = absolute === 0 ? "" : `${score(Math.abs(absolute))} `;
+  const by = absolute === 0 ? "" : `${formatScore(Math.abs(absolute))} `;
   return {
-    content: signed(absolute),
-    title: `${by}${side} the baseline ${score(trial.baseline!)}${absolute === 0 ? "" : share}`,
+    content: absolute > 0 ? formatScore(absolute) : signed(absolute, formatScore),
+    title: `${by}${side} the baseline ${formatScore(trial.baseline!)}${absolute === 0 ? "" : share}`,
   };
-}
-
-function signed(value: number): string {
-  return value < 0 ? `−${score(-value)}` : score(value);
 }
 
 function targetCell(trial: Trial, met: string): GridCell {
   if (!met) return { content: "–", title: "no target was given", class: "none" };
-  const limit = `${trial.lower_is_better ? "at most" : "at least"} ${score(trial.target!)} was asked for`;
+  const limit = `${trial.lower_is_better ? "at most" : "at least"} ${formatScore(trial.target!)} was asked for`;
   return {
     content: <span class={`verdict ${met === "met" ? "ok" : "bad"}`}>{met === "met" ? "✓ met" : "✗ missed"}</span>,
     title: limit,
@@ -207,7 +204,7 @@ function targetCell(trial: Trial, met: string): GridCell {
 }
 
 function fallbackCell(trial: Trial, run: string): GridCell {
-  const ops = trial.fallback ?? [];
+  const ops = fallbackOf(trial);
   if (!ops.length) return { content: "0", title: "no op is kept in fp32" };
   const most = 40;
   const rest = ops.length > most ? `\nand ${ops.length - most} more` : "";

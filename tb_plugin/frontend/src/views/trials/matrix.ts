@@ -8,16 +8,24 @@ import {
   changedConfig,
   difference,
   largestDifference,
-  sampled,
+  runColumn,
   spanOf,
   unionOfOps,
+  usableSort,
 } from "../../compare.ts";
 import { type Loadable, readyValue } from "../../loadable.ts";
 import { matcher, sorted } from "../../order.ts";
-import { type Column, type ColumnSpec, type TextColumn, textAt, whyNull } from "../../records.ts";
-import { makeScale } from "../../scale.ts";
+import {
+  type Column,
+  type ColumnSpec,
+  numberColumn,
+  type TextColumn,
+  textAt,
+  textColumn,
+  whyNull,
+} from "../../records.ts";
+import { makeScale, sampled } from "../../scale.ts";
 import * as state from "../../state.ts";
-import { numberColumn, textColumn } from "../../trialtable.ts";
 
 const CONFIG_COLUMNS = Object.keys(CONFIG);
 
@@ -70,7 +78,7 @@ export const values = computed(() =>
   }),
 );
 export const differences = computed(() => values.value.map((one) => difference(one, values.value[0]!)));
-export const scale = computed(() => makeScale(metric.value, values.value.flatMap(sampled)));
+export const scale = computed(() => makeScale(metric.value, values.value.flatMap(sampled).filter(Number.isFinite)));
 export const span = computed(() => spanOf(differences.value.slice(1)));
 
 /** Of each run the config columns; null until all of them are there. */
@@ -123,15 +131,22 @@ export function whyMissing(run: number, row: number): string {
   return whyNull(column.value, at, readyValue(state.column("reason", name))) || "no value was logged";
 }
 
+/** By what the rows are sorted; a run that is no longer compared sorts nothing. */
+export const sort = computed(() => usableSort(state.matrix.value.sort, runs.value, state.LARGEST_FIRST));
+
 /** Columns that the rows can be sorted by; each is made when it is first needed. */
 const byName = computed(() => textColumn({ name: "name" }, union.value.names));
 const byRun = computed(() => (state.matrix.value.difference ? differences.value : values.value));
 
-function sortColumn(id: string): Column | undefined {
+/** Place of a run in `runs` by the name of its column; -1 if it is not there. */
+export function placeOf(column: string): number {
+  return runs.value.findIndex((run) => runColumn(run) === column);
+}
+
+function sortColumn(id: string): Column {
   if (id === "name") return byName.value;
   if (id === "largest") return numberColumn({ name: id }, Array.from(largest.value, Math.abs));
-  const one = byRun.value[Number(id)];
-  return one && { kind: "number", spec: metric.value, values: one };
+  return { kind: "number", spec: metric.value, values: byRun.value[placeOf(id)]! };
 }
 
 const passing = computed((): Uint32Array => {
@@ -148,13 +163,8 @@ const passing = computed((): Uint32Array => {
 });
 
 export const order = computed((): Uint32Array => {
-  const keys = state.matrix.value.sort;
-  const columns = new Map(keys.flatMap(({ column }) => [[column, sortColumn(column)] as const]));
-  return sorted(
-    passing.value,
-    keys,
-    new Map([...columns].filter((entry): entry is [string, Column] => entry[1] !== undefined)),
-  );
+  const columns = new Map(sort.value.map(({ column }) => [column, sortColumn(column)]));
+  return sorted(passing.value, sort.value, columns);
 });
 
 /** What could not be read, run by run. */

@@ -21,8 +21,8 @@ export const table = computed((): TrialTable => trialTable(readyValue(trials.val
 export const refusal = signal("");
 
 export function pick(wanted: ReadonlySet<string>): void {
-  const next = picked(state.compared.value, wanted, state.MOST_TICKED);
-  refusal.value = next ? "" : `At most ${state.MOST_TICKED} runs can be ticked. Untick one of them to add another.`;
+  const next = picked(state.compared.value, wanted, state.MOST_PICKED);
+  refusal.value = next ? "" : `At most ${state.MOST_PICKED} runs can be ticked. Untick one of them to add another.`;
   if (next) state.compared.value = next;
 }
 
@@ -34,10 +34,4 @@ export function togglePick(run: string): void {
 
 export function makeBase(run: string): void {
   state.compared.value = [run, ...state.compared.value.filter((other) => other !== run)];
-}
-
-/** Four decimals as the list of runs has them, unless the number is larger than any share. */
-export function score(value: number): string {
-  if (!Number.isFinite(value)) return "–";
-  return Math.abs(value) < 10 ? value.toFixed(4) : value.toFixed(2);
 }
