@@ -24,7 +24,7 @@ each_theme = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"
 
 OP = "/conv2/Conv"
 READY = {
-    "Ops": f"[role=rowheader]:text-is('{OP}')",
+    "Ops": f"[role=rowheader]:has-text('{OP}')",
     "Suggestions": "article svg[role=img]",
     "Trials": "[role=grid][aria-label='Ops by trial'] [role=rowheader]",
     "Profile": "[role=grid][aria-label='Time per op'] [role=rowheader]",

@@ -246,4 +246,6 @@ def test_the_timeline_of_new_times(page: sync_api.Page, tmp_path: Path) -> None:
 def test_a_run_without_times(server: Server, page: sync_api.Page) -> None:
     frame = open_profile(page, server, "untimed")
     expect(frame.get_by_role("heading", name="untimed holds no times")).to_be_visible()
-    expect(frame.get_by_text('with inc_tb.SummaryWriter("untimed") as writer:')).to_contain_text("writer.add_profile(")
+    expect(frame.get_by_text('with inc_tb.SummaryWriter("LOGDIR/untimed") as writer:')).to_contain_text(
+        "writer.add_profile("
+    )

@@ -1,6 +1,7 @@
 // The frame around the views: tabs, runs, the step, notes, and the drawer with one op.
 
 import { Boundary, Later } from "./components/Boundary.tsx";
+import { HowToDiagnose } from "./components/HowToDiagnose.tsx";
 import { RunPicker } from "./components/RunPicker.tsx";
 import { Empty, Loaded } from "./components/Status.tsx";
 import { Tabs } from "./components/Tabs.tsx";
@@ -166,7 +167,7 @@ function NoDiagnosis() {
   return (
     <Empty title={`${state.run.value} holds no diagnosis`}>
       <p>Choose another run, or add one to it:</p>
-      <pre>{`with inc_tb.SummaryWriter("${state.run.value}") as writer:\n    writer.add_diagnosis(inc_tb.diagnose("fp32.onnx", "int8.onnx", batches))`}</pre>
+      <HowToDiagnose run={state.run.value} />
     </Empty>
   );
 }

@@ -41,6 +41,13 @@ export interface Check {
 export function checkNames(recipe: Recipe, ops: string[], tensors: Tensors, model: ReadonlySet<string>): Check[] {
   const missing = ops.filter((name) => !model.has(name));
   const checks = [counted(ops.length, missing, "name", "in the model")];
+  const nameless = recipe.item.includes("{tensor}") ? [] : ops.filter((name) => name && tensors.get(name) === name);
+  if (nameless.length) {
+    checks.push({
+      ok: false,
+      text: `without a name of their own in the file, called after what they write: ${listed(nameless)}`,
+    });
+  }
   if (recipe.item.includes("{pattern}")) checks.push(checkPatterns(ops, tensors, model));
   if (recipe.item.includes("{tensor}")) {
     const unknown = ops.filter((name) => !tensors.get(name));
@@ -74,6 +81,9 @@ function checkModules(ops: string[], model: ReadonlySet<string>): Check {
   const modules = new Set(ops.map((name) => wordsOf(name, none).module));
   const chosen = new Set(ops);
   const more = [...model].filter((name) => !chosen.has(name) && isInside(wordsOf(name, none).module, modules));
+  if (!ops.some((name) => name.includes("/"))) {
+    return { ok: false, text: "these names do not look like those of a torch export, so the modules are guesses" };
+  }
   const count = `${modules.size} module ${modules.size === 1 ? "name was" : "names were"} derived from the op names`;
   if (!more.length) return { ok: true, text: count };
   const ofMore = more.length === 1 ? "1 op that was" : `${more.length} ops that were`;

@@ -84,9 +84,7 @@ export interface Effect {
   label: string;
   value: number;
   unit: string;
-  basis?: "measured" | "counted" | "estimated";
-  /** Instead of the basis, in logs of earlier versions. */
-  measured?: boolean;
+  basis: "measured" | "counted" | "estimated";
   how: string;
 }
 

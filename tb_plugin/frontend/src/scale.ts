@@ -52,9 +52,10 @@ export function sampled(values: ArrayLike<number>): number[] {
   let high = Number.NEGATIVE_INFINITY;
   for (let i = 0; i < values.length; i++) {
     const value = values[i]!;
+    if (!Number.isFinite(value)) continue;
     if (value < low) low = value;
     if (value > high) high = value;
-    if (i % every === 0 && !Number.isNaN(value)) found.push(value);
+    if (i % every === 0) found.push(value);
   }
   return low > high ? found : [low, ...found, high];
 }

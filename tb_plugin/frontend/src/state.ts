@@ -269,7 +269,7 @@ function followLink(query: URLSearchParams): void {
   };
   const keys = query.get("sort");
   sort.value = keys === "none" ? [] : keys ? sortOf(keys) : WORST_FIRST;
-  compared.value = listOf(query.get("compare")).slice(0, MOST_COMPARED);
+  compared.value = [...new Set(listOf(query.get("compare")))].slice(0, MOST_COMPARED);
   metric.value = query.get("metric") ?? "added_sqnr_db";
   paint.value = query.get("paint") ?? "";
   const order = query.get("order") ?? "";

@@ -158,3 +158,15 @@ test("the first picture has whole levels, unless it would show next to nothing",
   const two = buildTree(chain(100, (i) => `/half.${Math.floor(i / 50)}/op${i}`));
   assert.deepEqual([...openedAtFirst(two, 40)], ["group:/half.0"]);
 });
+
+test("names that number ops by type are flat: no groups of types", () => {
+  const rows = ["Conv", "Add", "Conv", "Add"].map((type, i) => ({
+    name: `p2o.${type}.${i}`,
+    type,
+    inputs: i ? [`p2o.${i % 2 ? "Conv" : "Add"}.${i - 1}`] : [],
+  }));
+  assert.deepEqual(
+    buildTree(rows).top.map(({ label }) => label),
+    ["p2o.Conv.0", "p2o.Add.1", "p2o.Conv.2", "p2o.Add.3"],
+  );
+});

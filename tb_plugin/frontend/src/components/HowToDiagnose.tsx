@@ -2,7 +2,9 @@
 export function HowToDiagnose({ run }: { run: string }) {
   return (
     <pre>
-      {`with inc_tb.SummaryWriter("${run}") as writer:
+      {`import inc_tb
+
+with inc_tb.SummaryWriter("LOGDIR/${run}") as writer:  # LOGDIR: the folder that TensorBoard watches
     writer.add_diagnosis(inc_tb.diagnose("fp32.onnx", "int8.onnx", batches))`}
     </pre>
   );

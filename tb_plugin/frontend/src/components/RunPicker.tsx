@@ -51,7 +51,7 @@ export function RunPicker() {
             class={kinds.ops ? "" : "muted"}
             onClick={() => state.chooseRun(name)}
           >
-            <span class="run-name">{name || "."}</span>
+            <span class="run-name">{name}</span>
             <span class="run-accuracy">{accuracy.get(name) != null && formatScore(accuracy.get(name)!)}</span>
           </div>
         ))}

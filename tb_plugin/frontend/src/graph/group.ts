@@ -71,13 +71,21 @@ interface Branch {
   children: ({ label: string; branch: Branch } | { label: string; op: Op })[];
 }
 
+/** Some exporters number ops by type, as "p2o.Conv.28": groups of them would be op types, and the graph a tangle. */
+function namedByType(rows: GraphNode[]): boolean {
+  const dotted = rows.filter(({ name }) => name.includes(".") && !name.includes("/"));
+  const byType = dotted.filter(({ name, type }) => name.split(".").slice(0, -1).includes(type));
+  return byType.length > dotted.length / 2;
+}
+
 export function buildTree(rows: GraphNode[]): Tree {
   const root = newBranch("", "", "");
+  const isFlat = namedByType(rows);
   const byName = new Map<string, Op>();
   const ops = rows.map((row, index): Op => {
     const op: Op = { kind: "op", id: `op:${index}`, name: row.name, type: row.type, label: "", index, parent: null };
     if (!byName.has(row.name)) byName.set(row.name, op);
-    const { parts, separator } = partsOf(row.name);
+    const { parts, separator } = isFlat ? { parts: [row.name], separator: "." } : partsOf(row.name);
     let at = root;
     for (const part of parts.slice(0, -1)) at = inside(at, part, separator);
     at.children.push({ label: parts.at(-1)!, op });

@@ -91,14 +91,15 @@ function GroupBy() {
   );
 }
 
-const SNIPPET = `from inc_tb.records import ProfileRow, Span
+const SNIPPET = `import inc_tb
+from inc_tb.records import ProfileRow, Span
 
 rows = [
     ProfileRow("/conv1/Conv", "Conv", fp32_us=310.0, int8_us=120.0, convert_us=14.0,
                spans=[Span("fp32", 0, 0.0, 310.0), Span("int8", 0, 0.0, 120.0)]),
     ProfileRow("", fp32_us=25.0, int8_us=31.0),  # what no op accounts for
 ]
-with inc_tb.SummaryWriter("RUN") as writer:
+with inc_tb.SummaryWriter("LOGDIR/RUN") as writer:
     writer.add_profile(rows, meta={"runs": 50, "fp32_total_us": 335.0, "int8_total_us": 165.0})`;
 
 function NoProfile() {

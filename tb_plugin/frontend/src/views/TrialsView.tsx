@@ -5,12 +5,12 @@ import * as state from "../state.ts";
 import { Charts } from "./trials/Charts.tsx";
 import { Comparison } from "./trials/Comparison.tsx";
 import { FallbackSet } from "./trials/FallbackSet.tsx";
-import { table, trials } from "./trials/picks.ts";
+import { table } from "./trials/picks.ts";
 import { TrialTable } from "./trials/TrialTable.tsx";
 
 export function TrialsView() {
   return (
-    <Loaded of={trials.value} what="the trials">
+    <Loaded of={state.trials.value} what="the trials">
       {() => (
         <section class="trials" aria-label="Trials">
           {!table.value.runs.some(({ trial, error }) => trial || error) && <NoTrials />}

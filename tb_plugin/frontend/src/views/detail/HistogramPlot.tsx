@@ -6,7 +6,7 @@ import { formatNumber } from "../../format.ts";
 import { extent, gridLines, rebin } from "../../histogram.ts";
 import type { HistogramRow } from "../../records.ts";
 
-export interface Scales {
+interface Scales {
   logX: boolean;
   logY: boolean;
 }

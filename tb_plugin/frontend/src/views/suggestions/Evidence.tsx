@@ -81,9 +81,12 @@ function Channels({ chart, marked }: { chart: Chart; marked: ReadonlySet<number>
 /** Reach of each channel, on a logarithmic scale: an outlier would otherwise leave nothing of the others. */
 function Strip({ op, role, made, marks }: { op: string; role: Chart["role"]; made: ChannelBars; marks: number }) {
   const { bars, median, largest, smallest, count } = made;
-  const from = Math.log(smallest / 2);
+  // One channel that is almost zero would make all others look alike.
+  const floor = Math.max(smallest, median / 30);
+  const from = Math.log(floor / 2);
   const span = Math.log(largest * 1.2) - from;
-  const y = (value: number) => HEIGHT - BOTTOM - ((Math.log(value) - from) / span) * (HEIGHT - TOP - BOTTOM);
+  const y = (value: number) =>
+    HEIGHT - BOTTOM - ((Math.log(Math.max(value, floor / 1.8)) - from) / span) * (HEIGHT - TOP - BOTTOM);
   const step = (WIDTH - LEFT) / bars.length;
   const what = role === "weight" ? "Weight channels" : "Channels of the output";
   const outliers = marks ? `, ${plural(marks, "outlier")} marked` : "";

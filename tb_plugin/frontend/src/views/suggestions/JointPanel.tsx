@@ -1,6 +1,7 @@
 // One config for all ticked suggestions.
 
 import { useState } from "preact/hooks";
+import { noiseShare } from "../../effects.ts";
 import { plural } from "../../format.ts";
 import { readyValue } from "../../loadable.ts";
 import { unionOps } from "../../recipes.ts";
@@ -9,7 +10,7 @@ import * as state from "../../state.ts";
 import { fallbackOf } from "../../trialtable.ts";
 import { Ops } from "./Article.tsx";
 import { ConfigBox } from "./ConfigBox.tsx";
-import { Tried, triedWith } from "./Outcome.tsx";
+import { Effects, Tried, triedWith } from "./Outcome.tsx";
 import { configOf } from "./setup.ts";
 
 export function JointPanel({ suggestions }: { suggestions: Suggestion[] }) {
@@ -46,6 +47,19 @@ export function JointPanel({ suggestions }: { suggestions: Suggestion[] }) {
   );
 }
 
+function Together({ ops }: { ops: string[] }) {
+  const added = readyValue(state.column("added_sqnr_db"));
+  if (!added) return null;
+  const rows = new Set(ops.flatMap((name) => state.rowOf.value.get(name) ?? []));
+  const value = noiseShare(added, state.rowOf.value.size, rows);
+  const how = "the share of these ops in the noise that all ops add; ops that several suggestions name count once";
+  return (
+    <Effects
+      effects={[{ kind: "recovers", label: "less added noise", value, unit: "share", basis: "estimated", how }]}
+    />
+  );
+}
+
 function Joint({ chosen }: { chosen: Suggestion[] }) {
   const [withEarlier, setWithEarlier] = useState(false);
   const trials = readyValue(state.trials.value) ?? [];
@@ -60,6 +74,7 @@ function Joint({ chosen }: { chosen: Suggestion[] }) {
         {plural(chosen.length, "suggestion")}, {plural(ops.length, "op")}
       </p>
       <Ops ops={ops} />
+      <Together ops={ops} />
       {tried.length ? (
         <Tried trials={tried} />
       ) : (

@@ -57,14 +57,10 @@ export function Effects({ effects }: { effects: Effect[] }) {
           <span class="sg-kind">{effect.kind === "recovers" ? "Recovers" : "Costs"}</span>
           <span>
             {effect.label}: <strong>{withUnit(effect.value, effect.unit)}</strong>{" "}
-            <span class={`sg-badge ${basisOf(effect)}`}>{basisOf(effect)}</span> <span class="muted">{effect.how}</span>
+            <span class={`sg-badge ${effect.basis}`}>{effect.basis}</span> <span class="muted">{effect.how}</span>
           </span>
         </li>
       ))}
     </ul>
   );
-}
-
-function basisOf({ basis, measured }: Effect): string {
-  return basis ?? (measured ? "measured" : "estimated");
 }

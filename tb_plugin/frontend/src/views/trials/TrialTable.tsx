@@ -205,7 +205,7 @@ function targetCell(trial: Trial, met: string): GridCell {
 
 function fallbackCell(trial: Trial, run: string): GridCell {
   const ops = fallbackOf(trial);
-  if (!ops.length) return { content: "0", title: "no op is kept in fp32" };
+  if (!ops.length) return { content: "–", title: "the trial names none (fallback=[…])", class: "none" };
   const most = 40;
   const rest = ops.length > most ? `\nand ${ops.length - most} more` : "";
   const label = `${plural(ops.length, "op")} in fp32 in ${run}: show which`;

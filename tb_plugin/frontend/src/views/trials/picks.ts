@@ -2,20 +2,11 @@
 
 import { computed, signal } from "@preact/signals";
 import { picked } from "../../compare.ts";
-import { type Loadable, ready, readyValue } from "../../loadable.ts";
+import { readyValue } from "../../loadable.ts";
 import * as state from "../../state.ts";
 import { type TrialTable, trialTable } from "../../trialtable.ts";
 
-let last: state.RunTrial[] | undefined;
-
-/** While a search runs, trials are added all the time: those that are known stay in sight until the new list is there. */
-export const trials = computed((): Loadable<state.RunTrial[]> => {
-  const now = state.trials.value;
-  if (now.state === "ready") last = now.value;
-  return now.state === "loading" && last ? ready(last) : now;
-});
-
-export const table = computed((): TrialTable => trialTable(readyValue(trials.value) ?? []));
+export const table = computed((): TrialTable => trialTable(readyValue(state.trials.value) ?? []));
 
 /** Why the last pick was refused. */
 export const refusal = signal("");
