@@ -105,8 +105,9 @@ def clipped_range(m: Measurement, scene: Scene) -> Finding | None:
         if share > CLIPPED and steps > CLIPPED_STEPS and (edge is m or added_db(edge) < scene.limit):
             found = f"[{-stats.extreme('neg_x_min'):.3g}, {stats.extreme('x_max'):.3g}]"
             because = (
-                f"{share:.2%} of the output of {edge.op.name} lie clearly outside [{low:.3g}, {high:.3g}], which is all "
-                f"that its quantized type can hold; fp32 has {found}. Calibrate with data like this, or with min-max"
+                f"{share:.2%} of the output of {edge.op.name} lie clearly outside [{low:.3g}, {high:.3g}], which is "
+                f"all that its quantized type can hold; fp32 has {found}. Calibrate with data like this, or with "
+                "min-max"
             )
             return Finding("clipped_range", scene.edge_ops(edge), because, {"clipped": share, "low": low, "high": high})
     return None

@@ -152,7 +152,7 @@ def test_onnxruntime_keeps_the_settings_of_the_model(tmp_path: Path) -> None:
     model, types = demo.quantize(recipes(CULPRITS, settings=settings)["onnxruntime"])
     scales = {t.name: t.dims for t in model.graph.initializer if t.name.endswith("_scale")}
     assert list(scales["conv3.weight_scale"]) == [64]
-    assert types["image"] == TensorProto.UINT8
+    assert types["/Relu_4_output_0"] == TensorProto.UINT8
 
 
 def test_onnxruntime_gives_16_bits_to_these_tensors_only(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import inc_tb
 from tests.browser.chromium import CHROMIUM, open_browser, sync_api, watch
+from tests.example_run import make_diagnosis
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +17,11 @@ def browser() -> Iterator[sync_api.Browser]:
         pytest.skip("there is no chromium; Debian has it as a package")
     with open_browser() as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> inc_tb.Diagnosis:
+    return make_diagnosis(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import inc_tb
 from tests import made_runs
 from tests.browser.chromium import sync_api
 from tests.browser.tab import drawer, open_tab
-from tests.example_run import make_diagnosis
 from tests.tensorboards import Server, serve
 
 expect = sync_api.expect
@@ -21,11 +20,6 @@ pytestmark = pytest.mark.browser
 MANY = made_runs.make_diagnosis(5000, detail=32)
 SLOW_MS = 30_000  # a layout may take its time on a busy machine
 RUN = "layer.0 … layer.22"  # 500 layers are 22 runs of consecutive ones
-
-
-@pytest.fixture(scope="module")
-def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> inc_tb.Diagnosis:
-    return make_diagnosis(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")

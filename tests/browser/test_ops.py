@@ -13,16 +13,11 @@ import pytest
 import inc_tb
 from tests.browser.chromium import sync_api
 from tests.browser.tab import cell, head, names, open_tab
-from tests.example_run import OPS, make_diagnosis, make_trial
+from tests.example_run import OPS, make_trial
 from tests.tensorboards import Server, serve
 
 expect = sync_api.expect
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> inc_tb.Diagnosis:
-    return make_diagnosis(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")

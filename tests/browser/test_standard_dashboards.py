@@ -11,18 +11,13 @@ import pytest
 import inc_tb
 from inc_tb.records import GraphNode, OpTable
 from tests.browser.chromium import sync_api
-from tests.example_run import make_diagnosis, make_trial
+from tests.example_run import make_trial
 from tests.tensorboards import Server, serve
 
 ODD_RUN = "odd é#1 %20 &?+ <b>"  # no quotes: with those TensorBoard's fast loader fails to find its own graph
 ODD_OPS = ["/é b//Conv/", 'say "hi"', "x:0", "^y", "a|b`c`*_<b>", "C:\\dir", "line\nbreak"]
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> inc_tb.Diagnosis:
-    return make_diagnosis(tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")

@@ -33,11 +33,6 @@ OVERLAPPING = [["/fc/Gemm", "/conv2/Relu", "/fc/Gemm"], ["/conv2/Relu", "/conv1/
 
 
 @pytest.fixture(scope="module")
-def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> inc_tb.Diagnosis:
-    return make_diagnosis(tmp_path_factory.mktemp("models"))
-
-
-@pytest.fixture(scope="module")
 def suggestion(diagnosis: inc_tb.Diagnosis) -> Suggestion:
     (found,) = diagnosis.suggestions
     return found
