@@ -9,11 +9,6 @@ export interface Jump {
 }
 
 export const JUMP_DB = 6;
-/**
- * What an op adds explains what leaves it if it is at most this much less. Where several inputs of very different size
- * arrive, as in a hard-swish, the small and bad one is hidden behind the others until it is multiplied.
- */
-const EXPLAINS_DB = 6;
 /** A jump that ends above is nobody's problem. */
 export const NORMAL_DB = 25;
 /** As inc_tb/metrics.py says it. */
@@ -27,7 +22,9 @@ export function jumps(columns: ReadonlyMap<string, Column>, rows: number, most =
   const found: Jump[] = [];
   for (let row = 0; row < rows; row++) {
     const jump = { row, arrived: arrivedAt(arrived, row), total: numberAt(total, row) };
-    const isItsOwn = numberAt(added, row) < jump.total + EXPLAINS_DB;
+    // Where inputs of very different size arrive, as in a hard-swish, the small and bad one is hidden behind the others
+    // until it is multiplied: such an op adds nothing itself.
+    const isItsOwn = numberAt(added, row) < NORMAL_DB;
     if (isItsOwn && jump.arrived - jump.total > JUMP_DB && jump.total < NORMAL_DB) found.push(jump);
   }
   const size = ({ arrived, total }: Jump) => Math.min(arrived, 100) - total;
