@@ -23,7 +23,7 @@ _STATIC = "quantize_static(\n    model_input, model_output, calibration_data_rea
 
 ONNXRUNTIME = Recipe(
     "onnxruntime", "ONNX Runtime: nodes_to_exclude",
-    "from onnxruntime.quantization import QuantType, quantize_static\n\nnodes_to_exclude = [\n", "    {name}", ",\n",
+    "from onnxruntime.quantization import {types}quantize_static\n\nnodes_to_exclude = [\n", "    {name}", ",\n",
     f",\n]\n{_STATIC}    nodes_to_exclude=nodes_to_exclude,\n{{settings}})",
     "Keeps the ops in fp32 and everything else as it is in this model.",
 )  # fmt: skip
@@ -99,9 +99,11 @@ def fitted(framework: str, settings: Settings) -> list[Recipe]:
     for argument, dtype in (("activation_type", settings.activation), ("weight_type", settings.weight)):
         if dtype in _ONNX_TYPES and dtype != "int8":  # which is what quantize_static takes unless told otherwise
             lines.append(f"    {argument}=QuantType.{_ONNX_TYPES[dtype]},\n")
+    text = "".join(lines)
+    types = "QuantType, " if "QuantType" in text else ""
     return [
-        msgspec.structs.replace(recipe, after=recipe.after.replace("{settings}", "".join(lines)))
-        for recipe in RECIPES.get(framework, ())
+        msgspec.structs.replace(r, before=r.before.replace("{types}", types), after=r.after.replace("{settings}", text))
+        for r in RECIPES.get(framework, ())
     ]
 
 
