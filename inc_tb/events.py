@@ -157,7 +157,7 @@ def diagnosis_records(diagnosis: Diagnosis) -> list[Summary.Value]:
         "histograms": diagnosis.histograms, "channels": diagnosis.channels,
         "suggestions": diagnosis.suggestions, "graph": diagnosis.graph,
     }  # fmt: skip
-    columns = ("act_dtype", "weight_dtype", "weight_granularity")
+    columns = ("act_dtype", "weight_dtype", "weight_granularity", "act_scheme")
     settings = Settings.seen_in(*(diagnosis.ops.get(column, ()) for column in columns))
     meta: dict[records.RowKind, Any] = {"suggestions": {"recipes": fitted(diagnosis.framework, settings)}}
     table = records.encode_table(diagnosis.ops, diagnosis.meta)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from inc_tb.metrics import Measurement
 from inc_tb.recipes import Settings, fitted, write
-from inc_tb.records import Effect, Op, Suggestion
+from inc_tb.records import Effect, Op, Recipe, Suggestion
 from inc_tb.rules import RULES, Finding, finite
 from inc_tb.scene import LAYOUT, WATCH_DB, Scene, added_db, harm_db
 
@@ -30,8 +30,10 @@ def judge(measurements: Sequence[Measurement], framework: str) -> list[Suggestio
             found.score = math.inf if broken else 10 ** (-harm / 10)
             found.evidence = {"op": m.op.name, "added_sqnr_db": finite(added_db(m)), **found.evidence}
             findings.append(found)
+    templates = fitted(framework, settings_of(scene))
+    noise = {m.op.name: 10 ** (-added_db(m) / 10) for m in scene.all}
     suggestions = [
-        _as_suggestion(group, rank, scene, framework)
+        _as_suggestion(group, rank, scene, templates, noise)
         for rank, group in enumerate(_grouped(_distinct(findings), scene), start=1)
     ]
     _give_verdicts(scene, suggestions)
@@ -68,7 +70,9 @@ def _matching(patterns: Sequence[str], scene: Scene) -> int:
     return sum(1 for name in scene.by_name if any(re.fullmatch(p, name) for p in patterns))
 
 
-def _as_suggestion(group: Sequence[Finding], rank: int, scene: Scene, framework: str) -> Suggestion:
+def _as_suggestion(
+    group: Sequence[Finding], rank: int, scene: Scene, templates: Sequence[Recipe], noise: Mapping[str, float]
+) -> Suggestion:
     worst = group[0]
     ops = sorted({name for f in group for name in f.ops}, key=lambda name: scene.by_name[name].op.index)
     patterns = patterns_of(ops) if len(group) > 1 else []
@@ -78,20 +82,20 @@ def _as_suggestion(group: Sequence[Finding], rank: int, scene: Scene, framework:
         because += f". The same in {len(group)} places ({matched} ops match {' and '.join(patterns)})"
         evidence.update(places=len(group), matches=matched)
     tensors = {name: scene.by_name[name].op.tensor for name in ops}
-    texts = {recipe.tool: write(recipe, ops, tensors, patterns) for recipe in fitted(framework, settings_of(scene))}
-    return Suggestion(ops, worst.rule, because, evidence, texts, "|".join(patterns), rank, effects_of(ops, scene))
+    texts = {recipe.tool: write(recipe, ops, tensors, patterns) for recipe in templates}
+    effects = effects_of([scene.by_name[name].op for name in ops], noise)
+    return Suggestion(ops, worst.rule, because, evidence, texts, "|".join(patterns), rank, effects)
 
 
-def effects_of(ops: Sequence[str], scene: Scene) -> list[Effect]:
+def effects_of(ops: Sequence[Op], noise: Mapping[str, float]) -> list[Effect]:
     """What keeping the ops in fp32 gives and takes, as far as the statistics tell."""
-    kept = [scene.by_name[name] for name in ops]
-    noise, all_noise = (sum(10 ** (-added_db(m) / 10) for m in group) for group in (kept, scene.all))
-    weights = [m.op for m in kept if m.op.weight is not None]
     found = []
-    if math.isfinite(all_noise) and all_noise > 0:
+    total = sum(noise.values())
+    if math.isfinite(total) and total > 0:
+        share = sum(noise[op.name] for op in ops) / total
         how = "the share of these ops in the noise that all ops add, each relative to its own signal"
-        found.append(Effect("recovers", "less added noise", noise / all_noise, "share", "estimated", how))
-    size = sum(op.params * (4 - weight_bits(op) / 8) for op in weights)
+        found.append(Effect("recovers", "less added noise", share, "share", "estimated", how))
+    size = sum(op.params * (4 - weight_bits(op) / 8) for op in ops if op.weight is not None)
     found.append(Effect("costs", "larger weights", size, "bytes", "counted", "4 bytes a weight instead of int8's"))
     found.append(Effect("costs", "ops that stay in fp32", len(ops), "count", "counted", "the ops of this suggestion"))
     return found
@@ -103,6 +107,7 @@ def settings_of(scene: Scene) -> Settings:
         (op.activation.dtype for op in ops if op.activation is not None),
         (op.weight.dtype for op in ops if op.weight is not None),
         (op.weight.granularity for op in ops if op.weight is not None),
+        (op.activation.scheme for op in ops if op.activation is not None),
     )
 
 

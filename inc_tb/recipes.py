@@ -19,19 +19,19 @@ import msgspec
 from inc_tb.records import Recipe
 
 _FP32 = '{"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}'
-_STATIC = "quantize_static(\n    model_input, model_output, calibration_data_reader,\n"
 
 ONNXRUNTIME = Recipe(
     "onnxruntime", "ONNX Runtime: nodes_to_exclude",
-    "from onnxruntime.quantization import {types}quantize_static\n\nnodes_to_exclude = [\n", "    {name}", ",\n",
-    f",\n]\n{_STATIC}    nodes_to_exclude=nodes_to_exclude,\n{{settings}})",
+    "from onnxruntime.quantization import {types}{quantize}\n\nnodes_to_exclude = [\n", "    {name}", ",\n",
+    ",\n]\n{quantize}(\n    model_input, model_output,{calibration}\n"
+    "    nodes_to_exclude=nodes_to_exclude,\n{settings})",
     "Keeps the ops in fp32 and everything else as it is in this model.",
 )  # fmt: skip
 ONNXRUNTIME_INT16 = Recipe(
     "onnxruntime-int16", "ONNX Runtime: tensor overrides (16 bit)",
     "from onnxruntime.quantization import QuantFormat, QuantType, quantize_static\n\noverrides = {\n",
     '    {tensor}: [{"quant_type": QuantType.QUInt16}]', ",\n",
-    f",\n}}\n{_STATIC}"
+    ",\n}\nquantize_static(\n    model_input, model_output, calibration_data_reader,\n"
     '    quant_format=QuantFormat.QDQ,\n    extra_options={"TensorQuantOverrides": overrides},\n{settings})',
     "Keeps the ops quantized and gives what they write 16 bits. Cures causes in the activations, not those in the "
     "weights, which stay int8. On a CPU, ops that touch a 16-bit tensor compute in float.",
@@ -82,29 +82,43 @@ class Settings(NamedTuple):
     per_channel: bool
     activation: str
     weight: str
+    dynamic: bool = False
 
     @classmethod
-    def seen_in(cls, activations: Iterable[str], weights: Iterable[str], granularities: Iterable[str]) -> Settings:
-        """From the types and granularities of all ops; "" stands for fp32."""
+    def seen_in(
+        cls, activations: Iterable[str], weights: Iterable[str], granularities: Iterable[str], schemes: Iterable[str]
+    ) -> Settings:
+        """From the types, granularities and schemes of all ops; "" stands for fp32."""
 
         def usual(dtypes: Iterable[str]) -> str:
             return next((found for found, _ in Counter(d for d in dtypes if d).most_common(1)), "")
 
-        return cls("per channel" in set(granularities), usual(activations), usual(weights))
+        is_dynamic = {scheme for scheme in schemes if scheme} == {"dynamic"}
+        return cls("per channel" in set(granularities), usual(activations), usual(weights), is_dynamic)
 
 
 def fitted(framework: str, settings: Settings) -> list[Recipe]:
     """The recipes of a framework for a model that is quantized so."""
     lines = ["    per_channel=True,\n"] if settings.per_channel else []
     for argument, dtype in (("activation_type", settings.activation), ("weight_type", settings.weight)):
-        if dtype in _ONNX_TYPES and dtype != "int8":  # which is what quantize_static takes unless told otherwise
+        if settings.dynamic and argument == "activation_type":
+            continue  # chosen at run time
+        if dtype in _ONNX_TYPES and dtype != "int8":  # which is what onnxruntime takes unless told otherwise
             lines.append(f"    {argument}=QuantType.{_ONNX_TYPES[dtype]},\n")
-    text = "".join(lines)
-    types = "QuantType, " if "QuantType" in text else ""
-    return [
-        msgspec.structs.replace(r, before=r.before.replace("{types}", types), after=r.after.replace("{settings}", text))
-        for r in RECIPES.get(framework, ())
-    ]
+    words = {
+        "{settings}": "".join(lines),
+        "{types}": "QuantType, " if any("QuantType" in line for line in lines) else "",
+        "{quantize}": "quantize_dynamic" if settings.dynamic else "quantize_static",
+        "{calibration}": "" if settings.dynamic else " calibration_data_reader,",
+    }
+
+    def filled(text: str) -> str:
+        for word, meaning in words.items():
+            text = text.replace(word, meaning)
+        return text
+
+    chosen = [r for r in RECIPES.get(framework, ()) if not (settings.dynamic and r is ONNXRUNTIME_INT16)]
+    return [msgspec.structs.replace(r, before=filled(r.before), after=filled(r.after)) for r in chosen]
 
 
 def write(recipe: Recipe, ops: Sequence[str], tensors: Mapping[str, str], patterns: Sequence[str] = ()) -> str:

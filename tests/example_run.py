@@ -66,6 +66,12 @@ def make_trial(name: str = "trial-001", accuracy: float = 0.91) -> inc_tb.Trial:
     )
 
 
+def log_run(folder: Path, diagnosis: inc_tb.Diagnosis, accuracy: float = 0.9) -> None:
+    with inc_tb.SummaryWriter(folder) as writer:
+        writer.add_diagnosis(diagnosis)
+        writer.add_trial(make_trial(folder.name, accuracy))
+
+
 class _Batches(CalibrationDataReader):
     def __init__(self) -> None:
         self._left = iter(batches())

@@ -17,7 +17,6 @@ from inc_tb.records import ChannelRow, Effect, GraphNode, HistogramRow, OpTable,
 
 BLOCK = ("attention/qkv/MatMul", "attention/Softmax", "attention/out/MatMul", "Add", "norm/LayerNormalization",
          "mlp/up/MatMul", "mlp/Gelu", "mlp/down/MatMul", "Add_1", "norm_1/LayerNormalization")  # fmt: skip
-BITS = 2.0 ** np.arange(8)
 SETTINGS = Settings(per_channel=True, activation="uint8", weight="int8")
 MISSING = "needs a probe of the outputs, which has not run"
 

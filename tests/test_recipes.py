@@ -148,11 +148,27 @@ def test_onnxruntime_keeps_the_settings_of_the_model(tmp_path: Path) -> None:
     from onnx import TensorProto
 
     demo = DemoModel(tmp_path)
-    settings = Settings.seen_in(["uint8", "", "uint8", "int8"], ["int8", ""], ["", "per channel"])
+    settings = Settings.seen_in(["uint8", "", "uint8", "int8"], ["int8", ""], ["", "per channel"], ["asymmetric"])
     model, types = demo.quantize(recipes(CULPRITS, settings=settings)["onnxruntime"])
     scales = {t.name: t.dims for t in model.graph.initializer if t.name.endswith("_scale")}
     assert list(scales["conv3.weight_scale"]) == [64]
     assert types["/Relu_4_output_0"] == TensorProto.UINT8
+
+
+def test_a_dynamic_model_stays_dynamic(tmp_path: Path) -> None:
+    """No calibration data, and no 16-bit overrides, which are for fixed ranges."""
+    import onnx
+
+    demo = DemoModel(tmp_path)
+    settings = Settings.seen_in(["uint8"], ["uint8"], ["per tensor"], ["dynamic", ""])
+    texts = recipes(CULPRITS, settings=settings)
+    assert "onnxruntime-int16" not in texts
+    target = tmp_path / "dynamic.onnx"
+    run(texts["onnxruntime"], model_input=demo.fp32, model_output=target)
+    nodes = {node.name: node.op_type for node in onnx.load(target).graph.node}
+    assert {name: nodes[name] for name in CULPRITS} == {name: name.strip("/_1").rpartition("/")[2] for name in CULPRITS}
+    assert "/conv3/Conv" not in nodes  # it is a ConvInteger now
+    assert "weight_type=QuantType.QUInt8" in texts["onnxruntime"]
 
 
 def test_onnxruntime_gives_16_bits_to_these_tensors_only(tmp_path: Path) -> None:

@@ -17,18 +17,12 @@ from inc_tb import dashboards, records
 from inc_tb.eventfile import EventFile
 from tests.browser.chromium import sync_api
 from tests.browser.tab import names, open_tab
-from tests.example_run import OPS, make_trial
+from tests.example_run import OPS, log_run, make_trial
 from tests.made_runs import make_diagnosis as make_large
 from tests.tensorboards import Server, serve
 
 expect = sync_api.expect
 pytestmark = pytest.mark.browser
-
-
-def log(folder: Path, diagnosis: inc_tb.Diagnosis, accuracy: float = 0.9) -> None:
-    with inc_tb.SummaryWriter(folder) as writer:
-        writer.add_diagnosis(diagnosis)
-        writer.add_trial(make_trial(folder.name, accuracy))
 
 
 def log_elements(folder: Path, tag: str, elements: list[bytes]) -> None:
@@ -64,7 +58,7 @@ def option(frame: sync_api.FrameLocator, run: str) -> sync_api.Locator:
 def test_a_new_trial_shows_after_a_reload(
     loader: str, diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path
 ) -> None:
-    log(tmp_path / "one", diagnosis)
+    log_run(tmp_path / "one", diagnosis)
     with served(page, tmp_path, f"--load_fast={loader}", "--reload_interval=1") as server:
         server.wait_for_trials(1)
         frame = open_tab(page, server)
@@ -102,8 +96,8 @@ def test_steps(diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path)
 def test_what_is_wrong_with_one_run_does_not_touch_the_others(
     diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path
 ) -> None:
-    log(tmp_path / "good", diagnosis)
-    log(tmp_path / "gone", diagnosis)
+    log_run(tmp_path / "good", diagnosis)
+    log_run(tmp_path / "gone", diagnosis)
     stored = records.encode_table(diagnosis.ops, diagnosis.meta)
     log_elements(tmp_path / "damaged", "quantization/ops", [stored[0], *(blob[:-1] + b"x" for blob in stored[1:])])
     newer = stored[0].replace(f'"version":{records.VERSION}'.encode(), b'"version":99')
@@ -129,8 +123,8 @@ def test_what_is_wrong_with_one_run_does_not_touch_the_others(
 
 
 def test_behind_a_path_and_with_named_logdirs(diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path) -> None:
-    log(tmp_path / "a" / "run", diagnosis)
-    log(tmp_path / "b" / "run", diagnosis)
+    log_run(tmp_path / "a" / "run", diagnosis)
+    log_run(tmp_path / "b" / "run", diagnosis)
     spec = f"--logdir_spec=one:{tmp_path / 'a'},two:{tmp_path / 'b'}"
     with served(page, None, spec, "--path_prefix=/deep/path") as server:
         until_listed(server, "one/run", "two/run")
@@ -145,7 +139,7 @@ def test_behind_a_path_and_with_named_logdirs(diagnosis: inc_tb.Diagnosis, page:
 
 
 def test_dark_as_tensorboard_is_set(diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path) -> None:
-    log(tmp_path / "run", diagnosis)
+    log_run(tmp_path / "run", diagnosis)
     with served(page, tmp_path) as server:
         frame = open_tab(page, server, dark=True)
         body = frame.locator("body")
@@ -191,7 +185,7 @@ def test_nothing_logged_says_what_to_do(page: sync_api.Page, tmp_path: Path) -> 
 
 
 def test_no_op_is_lost_in_the_python_loader(diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path) -> None:
-    log(tmp_path / "run", diagnosis)
+    log_run(tmp_path / "run", diagnosis)
     with served(page, tmp_path, "--load_fast=false") as server:
         server.wait_for_trials(1)
         frame = open_tab(page, server)
@@ -204,7 +198,7 @@ def test_a_comparison_survives_a_visit_to_another_tab(
 ) -> None:
     """TensorBoard rewrites the address when its tab changes, and keeps one value a key."""
     for run in ("a", "b", "c"):
-        log(tmp_path / run, diagnosis)
+        log_run(tmp_path / run, diagnosis)
     with served(page, tmp_path) as server:
         until_listed(server, "a", "b", "c")
         frame = open_tab(page, server, view="trials", compare="c|a")
@@ -221,7 +215,7 @@ def test_a_page_whose_server_ends_says_so(
     diagnosis: inc_tb.Diagnosis, browser: sync_api.Browser, tmp_path: Path
 ) -> None:
     """What is known stays; a view whose code was not fetched before says what to do."""
-    log(tmp_path / "run", diagnosis)
+    log_run(tmp_path / "run", diagnosis)
     page = browser.new_page()
     with serve(tmp_path) as server:
         frame = open_tab(page, server)

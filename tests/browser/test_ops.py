@@ -13,7 +13,7 @@ import pytest
 import inc_tb
 from tests.browser.chromium import sync_api
 from tests.browser.tab import cell, head, names, open_tab
-from tests.example_run import OPS, make_trial
+from tests.example_run import OPS, log_run
 from tests.tensorboards import Server, serve
 
 expect = sync_api.expect
@@ -24,9 +24,7 @@ pytestmark = pytest.mark.browser
 def server(diagnosis: inc_tb.Diagnosis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     logdir = tmp_path_factory.mktemp("logdir")
     for name, accuracy in (("trial-001", 0.91), ("trial-002", 0.96)):
-        with inc_tb.SummaryWriter(logdir / name) as writer:
-            writer.add_diagnosis(diagnosis)
-            writer.add_trial(make_trial(name, accuracy))
+        log_run(logdir / name, diagnosis, accuracy)
     with serve(logdir) as found:
         found.wait_for_trials(2)
         yield found

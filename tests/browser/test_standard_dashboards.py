@@ -11,7 +11,7 @@ import pytest
 import inc_tb
 from inc_tb.records import GraphNode, OpTable
 from tests.browser.chromium import sync_api
-from tests.example_run import make_trial
+from tests.example_run import log_run
 from tests.tensorboards import Server, serve
 
 ODD_RUN = "odd é#1 %20 &?+ <b>"  # no quotes: with those TensorBoard's fast loader fails to find its own graph
@@ -24,12 +24,8 @@ pytestmark = pytest.mark.browser
 def server(diagnosis: inc_tb.Diagnosis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     logdir = tmp_path_factory.mktemp("logdir")
     for name, accuracy in (("trial-001", 0.91), ("trial-002", 0.96)):
-        with inc_tb.SummaryWriter(logdir / name) as writer:
-            writer.add_diagnosis(diagnosis)
-            writer.add_trial(make_trial(name, accuracy))
-    with inc_tb.SummaryWriter(logdir / ODD_RUN) as writer:
-        writer.add_diagnosis(renamed(diagnosis))
-        writer.add_trial(make_trial(ODD_RUN, 0.5))
+        log_run(logdir / name, diagnosis, accuracy)
+    log_run(logdir / ODD_RUN, renamed(diagnosis), 0.5)
     with serve(logdir) as found:
         found.wait_for_trials(3)
         yield found

@@ -2,7 +2,7 @@
 
 import { type Column, numberAt, whyNull } from "./records.ts";
 
-export interface Jump {
+interface Jump {
   row: number;
   arrived: number;
   total: number;
@@ -38,7 +38,7 @@ function arrivedAt(column: Column | undefined, row: number): number {
   return isClean ? Number.POSITIVE_INFINITY : value;
 }
 
-export interface Bucket {
+interface Bucket {
   low: number;
   high: number;
   /** The row with the lowest value. */
