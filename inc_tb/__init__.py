@@ -4,25 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-# Eager, because the function has the name of its module: whatever is imported first, inc_tb.diagnose is the function.
+# Eager, because these functions have the names of their modules: whatever is imported first, inc_tb.diagnose is the
+# function.
 from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import IncTbError
+from inc_tb.probe import Probe, probe
 from inc_tb.records import Suggestion, Trial
+from inc_tb.tune import Tuned, tune
 
 if TYPE_CHECKING:
+    from inc_tb.adapters.onnx.quantizer import OnnxRuntimeQuantizer
     from inc_tb.events import Run, SummaryWriter, load, log_diagnosis
 
 __version__ = "0.1.0"
 __all__ = [
-    "Diagnosis", "IncTbError", "Run", "Suggestion", "SummaryWriter", "Trial", "diagnose", "load", "log_diagnosis",
+    "Diagnosis", "IncTbError", "OnnxRuntimeQuantizer", "Probe", "Run", "Suggestion", "SummaryWriter", "Trial", "Tuned",
+    "diagnose", "load", "log_diagnosis", "probe", "tune",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """The names that need TensorBoard's protocol buffers, which are loaded when first used."""
+    """The names that need TensorBoard's protocol buffers or a framework, which are loaded when first used."""
     if name in ("Run", "SummaryWriter", "load", "log_diagnosis"):
         from inc_tb import events
 
         return getattr(events, name)
+    if name == "OnnxRuntimeQuantizer":
+        from inc_tb.adapters.onnx.quantizer import OnnxRuntimeQuantizer
+
+        return OnnxRuntimeQuantizer
     raise AttributeError(f"module 'inc_tb' has no attribute {name!r}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -13,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from inc_tb.errors import ModelError
-from inc_tb.records import GraphNode, Op
+from inc_tb.records import GraphNode, Op, Suggestion
 
 Array = npt.NDArray[Any]
 Batch = Mapping[str, Array]
+_LEAST_RUNS, _MOST_RUNS, _LATENCY_S = 5, 50, 0.5
 Role = Literal["weight", "input", "output", "isolated"]
 """input: a quantized input of the whole model, at the first op that reads it;
 isolated: the op's output when it gets the reference's inputs, which shows what the op itself adds."""
@@ -61,6 +64,89 @@ class Adapter(Protocol):
     def run(self, batch: Batch) -> Iterator[Pair]: ...
 
 
+class Unit(NamedTuple):
+    """The smallest thing that can be kept in fp32: the op that a quantizer is told, and the ops that go with it."""
+
+    name: str
+    ops: list[str]
+
+
+class Site(NamedTuple):
+    """Something that quantization rounds: a tensor between ops, or the weights of one."""
+
+    name: str
+    kind: Literal["activation", "weight"]
+    units: frozenset[str]
+    """It is rounded as long as any of these is quantized."""
+    grid: str
+    """Sites with the same grid round the same values again, which changes nothing: a tensor and its reshaped form."""
+    instead: str = ""
+    """How it is rounded by the runtime where the quantizer has left it alone; "" where runtimes leave it alone, too."""
+    ways: tuple[frozenset[str], ...] = ()
+    """Keeping all units of one of these in fp32 spares it for good, where there is an `instead`."""
+
+    def is_spared(self, kept: AbstractSet[str]) -> bool:
+        return any(way <= kept for way in self.ways or (self.units,))
+
+
+class Outputs(NamedTuple):
+    scores: list[Array]
+    """The results, before a softmax where the model ends with one."""
+    results: list[Array]
+
+
+class Switchable(Protocol):
+    """A model whose quantization can be switched on and off site by site, without opening another session."""
+
+    framework: str
+    notes: list[str]
+    inputs: Sequence[Input]
+    units: Sequence[Unit]
+    sites: Sequence[Site]
+
+    def run(self, batch: Batch, on: Collection[str]) -> Outputs:
+        """With the sites of these names rounded and everything else in fp32."""
+        ...
+
+    def run_real(self, batch: Batch) -> list[Array]:
+        """The results of the quantized model itself, with the kernels that ship."""
+        ...
+
+
+class Quantizer(Protocol):
+    """A tool that quantizes. Settings are plain values with the same names in every trial, so they can be logged."""
+
+    settings: Mapping[str, Any]
+    """What it does unless told otherwise."""
+
+    def prepare(self, model: Any, folder: Path) -> Path:
+        """The fp32 model as the tool wants it, with a name for every op; called once."""
+        ...
+
+    def quantize(
+        self, model: Path, target: Path, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
+    ) -> None:
+        """Write the quantized model; the ops in `keep` stay in fp32."""
+        ...
+
+    def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
+        """Code that quantizes so, to be pasted."""
+        ...
+
+    def variants(self) -> Sequence[Mapping[str, Any]]:
+        """Other settings worth a trial whatever the model is, the most promising first."""
+        ...
+
+    def cures(
+        self, settings: Mapping[str, Any], suggestions: Sequence[Suggestion], tensors: Mapping[str, str]
+    ) -> Mapping[str, Mapping[str, Any]]:
+        """Changes that cost less than fp32, which the suggestions' rules point to: what it is -> changed settings.
+
+        `tensors` has the name of what each op writes.
+        """
+        ...
+
+
 def open_models(reference: Any, quantized: Any, *, memory_budget: int = 1 << 30) -> Adapter:
     """The adapter for a pair of models, given as paths or as objects."""
     if {_kind(reference), _kind(quantized)} == {"onnx"}:
@@ -68,6 +154,48 @@ def open_models(reference: Any, quantized: Any, *, memory_budget: int = 1 << 30)
         return adapter
     given = " and ".join(describe(m) for m in (reference, quantized))
     raise ModelError(f"cannot compare {given}; expected two ONNX models (.onnx files or onnx.ModelProto objects).")
+
+
+def open_switches(reference: Any, quantized: Any) -> Switchable:
+    """The same pair as one model whose quantization can be switched on and off."""
+    if {_kind(reference), _kind(quantized)} == {"onnx"}:
+        switches: Switchable = importlib.import_module("inc_tb.adapters.onnx.switch").OnnxSwitches(reference, quantized)
+        return switches
+    given = " and ".join(describe(m) for m in (reference, quantized))
+    raise ModelError(f"cannot probe {given}; expected two ONNX models (.onnx files or onnx.ModelProto objects).")
+
+
+def onnxruntime_quantizer(**settings: Any) -> Quantizer:
+    _onnx()
+    made: Quantizer = importlib.import_module("inc_tb.adapters.onnx.quantizer").OnnxRuntimeQuantizer(**settings)
+    return made
+
+
+def read_inputs(model: Any) -> list[Input]:
+    """What a model takes."""
+    if _kind(model) == "onnx":
+        inputs: list[Input] = _onnx().read_inputs(model)
+        return inputs
+    raise ModelError(f"cannot read {describe(model)}; expected an ONNX model (.onnx file or onnx.ModelProto object).")
+
+
+def open_results(model: Any) -> Callable[[Batch], list[Array]]:
+    """A function that gives the results of a model, run with the kernels that ship."""
+    opened: Callable[[Batch], list[Array]] = _onnx().open_results(model)
+    return opened
+
+
+def measure_latency(model: Any, batch: Batch) -> float:
+    """Milliseconds that a model takes for this batch, the median of some runs."""
+    run = open_results(model)
+    times: list[float] = []
+    run(batch)
+    began = time.perf_counter()
+    while len(times) < _LEAST_RUNS or (time.perf_counter() - began < _LATENCY_S and len(times) < _MOST_RUNS):
+        start = time.perf_counter()
+        run(batch)
+        times.append(time.perf_counter() - start)
+    return 1000 * float(np.median(times))
 
 
 def read_graph(model: Any) -> list[GraphNode]:

@@ -21,8 +21,8 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.lib import format as npy
 
-from inc_tb.capture import Array, Input
-from inc_tb.errors import DataError, MismatchError
+from inc_tb.capture import Array, Batch, Input
+from inc_tb.errors import DataError, MismatchError, UsageError
 
 _UNREADABLE = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 EXPECTED = (
@@ -61,9 +61,8 @@ def open_data(source: str | PathLike[str], inputs: Sequence[Input], batch_size: 
         return _arrays([path], inputs, batch_size)
     if path.is_dir():
         return _folder(path, inputs, batch_size)
-    file, colon, function = str(source).rpartition(":")
-    if colon and file.endswith(".py"):
-        return _function(Path(file), function)
+    if ".py:" in str(source):
+        return _function(*split_function(str(source)))
     problem = "cannot be read as data" if path.exists() else "no such file"
     raise DataError(f"{source}: {problem}; expected {EXPECTED}.")
 
@@ -177,6 +176,43 @@ class _Rows:
         if len(data) != size:
             raise DataError(f"{self.path}: ends too early; the file is cut off. Save it again.")
         return np.frombuffer(data, self.dtype).reshape(shape)
+
+
+def take(batches: Iterable[Any], samples: int, inputs: Sequence[Input]) -> list[Batch]:
+    """The first samples as mappings; where the model takes a fixed number at once, whole batches."""
+    found: list[Batch] = []
+    fixed = _fixed_batch(inputs)
+    for given in [batches] if isinstance(batches, Mapping | np.ndarray) else batches:
+        batch = as_batch(given, inputs)
+        size = next((len(array) for array in batch.values() if array.ndim), 1)
+        cut = samples if size > samples and fixed is None else size
+        found.append({name: array[:cut] if array.ndim else array for name, array in batch.items()})
+        samples -= size
+        if samples <= 0:
+            break
+    if not found:
+        raise DataError("the data has no samples; expected at least one batch. Check the data source.")
+    return found
+
+
+def as_batch(given: Any, inputs: Sequence[Input]) -> Batch:
+    if isinstance(given, Mapping):
+        return {str(name): np.asarray(array) for name, array in given.items()}
+    arrays = list(given) if isinstance(given, tuple | list) else [given]
+    if len(arrays) != len(inputs):
+        raise MismatchError(
+            f"a batch has {len(arrays)} arrays, the model has the inputs {[i.name for i in inputs]}. "
+            "Yield a mapping from input name to array."
+        )
+    return {i.name: np.asarray(array) for i, array in zip(inputs, arrays, strict=True)}
+
+
+def split_function(source: str | PathLike[str]) -> tuple[Path, str]:
+    """file.py:function as the file and the function's name."""
+    file, colon, function = str(source).rpartition(":")
+    if not colon or not file.endswith(".py"):
+        raise UsageError(f"{source} was given; expected file.py:function.")
+    return Path(file), function
 
 
 def load_function(path: Path, name: str) -> Callable[..., Any]:

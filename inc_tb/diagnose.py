@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inc_tb.capture import Adapter, Array, Batch, Input, Pair, Role, describe, open_models
-from inc_tb.data import open_data
+from inc_tb.capture import Adapter, Array, Pair, Role, describe, open_models
+from inc_tb.data import as_batch, open_data
 from inc_tb.diagnosis import Diagnosis
-from inc_tb.errors import DataError, MismatchError
+from inc_tb.errors import DataError
 from inc_tb.histogram import Histogram
 from inc_tb.judge import judge
 from inc_tb.metrics import Measurement, channel_sqnr_db, op_table
@@ -155,18 +155,6 @@ class _Collector:
             return
         for pair in pairs:
             self.collected[key].update(pair.reference, pair.quantized)
-
-
-def as_batch(given: Any, inputs: Sequence[Input]) -> Batch:
-    if isinstance(given, Mapping):
-        return {str(name): np.asarray(array) for name, array in given.items()}
-    arrays = list(given) if isinstance(given, tuple | list) else [given]
-    if len(arrays) != len(inputs):
-        raise MismatchError(
-            f"a batch has {len(arrays)} arrays, the model has the inputs {[i.name for i in inputs]}. "
-            "Yield a mapping from input name to array."
-        )
-    return {i.name: np.asarray(array) for i, array in zip(inputs, arrays, strict=True)}
 
 
 def measure(ops: Sequence[Op], collected: Mapping[Key, PairStats]) -> list[Measurement]:

@@ -21,7 +21,7 @@ from inc_tb.capture import read_graph
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, RecordError, UsageError
 from inc_tb.eventfile import EventFile, event_files, read_events
-from inc_tb.recipes import Settings, fitted
+from inc_tb.recipes import recipes_for
 from inc_tb.records import OpTable, ProfileRow, Suggestion, Trial
 
 REFERENCE_RUN = "fp32"
@@ -66,6 +66,14 @@ class SummaryWriter:
             self._write_graph(dashboards.graph_event(diagnosis.graph, dashboards.added_noise(diagnosis)))
             self._file.write(dashboards.noise_event(diagnosis, step))
         self._write_reference(diagnosis)
+
+    def update_diagnosis(self, diagnosis: Diagnosis) -> None:
+        """The op table and the suggestions anew, as a further step; everything else of the diagnosis stays."""
+        step = self._next_step("quantization/ops", None)
+        self._last_step["quantization/suggestions"] = step
+        kept = ("quantization/ops", "quantization/suggestions")
+        self._write([value for value in diagnosis_records(diagnosis) if value.tag in kept], step)
+        self._write([dashboards.summary_text(diagnosis)], step)
 
     def add_trial(self, trial: Trial, step: int | None = None) -> None:
         step = self._next_step("quantization/trial", step)
@@ -157,9 +165,7 @@ def diagnosis_records(diagnosis: Diagnosis) -> list[Summary.Value]:
         "histograms": diagnosis.histograms, "channels": diagnosis.channels,
         "suggestions": diagnosis.suggestions, "graph": diagnosis.graph,
     }  # fmt: skip
-    columns = ("act_dtype", "weight_dtype", "weight_granularity", "act_scheme")
-    settings = Settings.seen_in(*(diagnosis.ops.get(column, ()) for column in columns))
-    meta: dict[records.RowKind, Any] = {"suggestions": {"recipes": fitted(diagnosis.framework, settings)}}
+    meta: dict[records.RowKind, Any] = {"suggestions": {"recipes": recipes_for(diagnosis.framework, diagnosis.ops)}}
     table = records.encode_table(diagnosis.ops, diagnosis.meta)
     return [
         dashboards.blobs("quantization/ops", table),
@@ -277,9 +283,11 @@ def load(run: str | PathLike[str]) -> Run:
             for value in event.summary.value:
                 if value.metadata.plugin_data.plugin_name == records.PLUGIN:
                     stored.setdefault(event.step, {})[value.tag] = list(value.tensor.string_val)
+    standing: dict[str, list[bytes]] = {}
     for step, tags in sorted(stored.items()):
+        standing.update(tags)
         if "quantization/ops" in tags:
-            found.diagnoses[step] = _decode_diagnosis(tags)
+            found.diagnoses[step] = _decode_diagnosis(standing)
         if "quantization/trial" in tags:
             found.trials.update((step, trial) for trial in records.decode_rows("trial", tags["quantization/trial"]))
         if "quantization/profile" in tags:

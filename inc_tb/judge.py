@@ -95,10 +95,16 @@ def effects_of(ops: Sequence[Op], noise: Mapping[str, float]) -> list[Effect]:
         share = sum(noise[op.name] for op in ops) / total
         how = "the share of these ops in the noise that all ops add, each relative to its own signal"
         found.append(Effect("recovers", "less added noise", share, "share", "estimated", how))
-    size = sum(op.params * (4 - weight_bits(op) / 8) for op in ops if op.weight is not None)
-    found.append(Effect("costs", "larger weights", size, "bytes", "counted", "4 bytes a weight instead of int8's"))
-    found.append(Effect("costs", "ops that stay in fp32", len(ops), "count", "counted", "the ops of this suggestion"))
-    return found
+    return [*found, *costs_of([(op.params, op.weight.dtype if op.weight is not None else "") for op in ops])]
+
+
+def costs_of(ops: Sequence[tuple[float, str]]) -> list[Effect]:
+    """Of ops with these numbers of weights, quantized to these types; "" is fp32."""
+    size = sum(params * (4 - _bits(dtype) / 8) for params, dtype in ops if dtype)
+    return [
+        Effect("costs", "larger weights", size, "bytes", "counted", "4 bytes a weight instead of int8's"),
+        Effect("costs", "ops that stay in fp32", len(ops), "count", "counted", "the ops of this suggestion"),
+    ]
 
 
 def settings_of(scene: Scene) -> Settings:
@@ -111,8 +117,8 @@ def settings_of(scene: Scene) -> Settings:
     )
 
 
-def weight_bits(op: Op) -> int:
-    digits = re.search(r"\d+", op.weight.dtype) if op.weight is not None else None
+def _bits(dtype: str) -> int:
+    digits = re.search(r"\d+", dtype)
     return int(digits[0]) if digits else 32
 
 

@@ -338,16 +338,22 @@ def _columns() -> list[tuple[Column, Compute]]:
                  help="SQNR of the output in the quantized model: added and arrived error together."),
          _of_output(sqnr_db)),
     ]  # fmt: skip
-    effect = Column("", unit="ratio", better="lower")
+    effect = Column("", unit="ratio", better="lower", normal=(0, 0.003))
     found += [
         (replace(effect, name="sensitivity", label="sensitivity",
-                 help="Error of the model's output when only this unit is quantized."), _because(_NOT_PROBED)),
+                 help="Error of the model's output when only this unit is quantized, relative to how much the output "
+                      "varies between samples. 0.003 is 25 dB; at 1 the output says nothing any more."),
+         _because(_NOT_PROBED)),
         (replace(effect, name="sensitivity_low", label="sensitivity, low end",
-                 help="Lower end of the 95 % interval."), _because(_NOT_PROBED)),
+                 help="Lower end of the sensitivity's 95 % interval, by resampling the samples."),
+         _because(_NOT_PROBED)),
         (replace(effect, name="sensitivity_high", label="sensitivity, high end",
-                 help="Upper end of the 95 % interval."), _because(_NOT_PROBED)),
-        (replace(effect, name="recovery", label="recovery", better="higher",
-                 help="What the output gains when this unit alone goes back to fp32."), _because(_NOT_PROBED)),
+                 help="Upper end of the sensitivity's 95 % interval, by resampling the samples."),
+         _because(_NOT_PROBED)),
+        (Column("recovery", label="recovery", unit="share", better="higher",
+                help="Share of the output's error that goes away when this unit alone goes back to fp32. Negative: it "
+                     "gets worse, because errors had been cancelling. Near 0 for one end of a bad tensor: both ends "
+                     "must change."), _because(_NOT_PROBED)),
         (Column("time_fp32_us", label="time fp32", unit="µs", better="lower", help="Median time in the fp32 model."),
          _because(_NOT_PROFILED)),
         (Column("time_int8_us", label="time int8", unit="µs", better="lower", help="Median time when quantized."),
@@ -374,6 +380,8 @@ _TEXTS: Mapping[str, tuple[str, str, Callable[[Measurement], str]]] = {
                   lambda m: m.op.activation.dtype if m.op.activation else ""),
     "act_scheme": ("output scheme", "Symmetric or asymmetric around zero, or dynamic: chosen for each batch.",
                    lambda m: m.op.activation.scheme if m.op.activation else ""),
+    "sensitivity_rank": ("rank", "Rank by sensitivity; 2–4 where the samples do not tell these ranks apart.",
+                         lambda m: ""),
     "verdict": ("verdict", "ok; watch: worse than usual; bad: named by a suggestion.", lambda m: m.verdict),
     "reason": ("reason", "Why the verdict, or why there are no numbers.", lambda m: m.reason),
 }  # fmt: skip

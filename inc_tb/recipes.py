@@ -2,23 +2,23 @@
 
 To add one: append it to the list of its framework in RECIPES. The page makes joint configurations from the same
 templates, which are stored with the suggestions (src/recipes.ts); tests/data/recipe_cases.json holds both to the
-same texts, and `python -m tests.test_recipes` writes it anew. Names that are not the ops' stand for what the user's
-own call has there.
+same texts, and `python -m tests.test_recipes` writes it anew. tests/test_recipes_in_tools.py runs each in its tool.
+Names that are not the ops' stand for what the user's own call has there.
 """
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
+from inc_tb.errors import UsageError
 from inc_tb.records import Recipe
-
-_FP32 = '{"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}'
 
 ONNXRUNTIME = Recipe(
     "onnxruntime", "ONNX Runtime: nodes_to_exclude",
@@ -36,26 +36,58 @@ ONNXRUNTIME_INT16 = Recipe(
     "Keeps the ops quantized and gives what they write 16 bits. Cures causes in the activations, not those in the "
     "weights, which stay int8. On a CPU, ops that touch a 16-bit tensor compute in float.",
 )  # fmt: skip
+# Neural Compressor looks names up after onnxruntime has optimized the model and a Gemm was taken apart; a key that is
+# the plain name of such an op would match nothing, without a word.
 INC = Recipe(
     "inc", "Neural Compressor 2.x: op_name_dict",
-    "from neural_compressor.config import PostTrainingQuantConfig\n\nop_name_dict = {\n",
-    f"    {{pattern}}: {_FP32}", ",\n",
-    ",\n}\nconf = PostTrainingQuantConfig(op_name_dict=op_name_dict)",
-    "Keeps the ops in fp32. The keys are regular expressions, which have to match the whole name.",
+    "from neural_compressor.config import PostTrainingQuantConfig\n\n"
+    'fp32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}\nnames = [\n',
+    "    {pattern}", ",\n",
+    ",\n]\n# What becomes of a Gemm, and of a MatMul with an Add behind it, before the names are looked up.\n"
+    'renamed = "(/MatMulAddFusion)?(_MatMul|_Add)?"\n'
+    "op_name_dict = {name + renamed: fp32 for name in names}\n"
+    "conf = PostTrainingQuantConfig({approach}op_name_dict=op_name_dict)",
+    "Keeps the ops in fp32. The names are regular expressions, which have to match the whole name.",
+)  # fmt: skip
+INC_ONNX = Recipe(
+    "inc-onnx", "Neural Compressor 3.x for ONNX: nodes_to_exclude",
+    "from onnx_neural_compressor.quantization import {inc_types}config, quantize\n\nnames = [\n", "    {name}", ",\n",
+    ",\n]\n# A MatMul with an Add behind it is renamed before the names are looked up.\n"
+    'nodes_to_exclude = names + [name + "/MatMulAddFusion" for name in names]\n'
+    "quantize(\n    model_input, model_output,\n    config.StaticQuantConfig(\n"
+    "        calibration_data_reader, nodes_to_exclude=nodes_to_exclude,\n{inc_settings}    ),\n)",
+    "Keeps the ops in fp32. For the package onnx-neural-compressor, whose set_local cannot say fp32 for static "
+    "quantization; its version 1.0 also needs prettytable and scipy, which it does not install.",
+)  # fmt: skip
+INC_TORCH = Recipe(
+    "inc-torch", "Neural Compressor 3.x for PyTorch: set_local",
+    "from neural_compressor.torch.quantization import {Static}QuantConfig\n\n"
+    'fp32 = {Static}QuantConfig(w_dtype="fp32", act_dtype="fp32")\n'
+    "quant_config = (\n    {Static}QuantConfig()\n",
+    "    .set_local({module}, fp32)", "\n", "\n)",
+    "Keeps the modules in fp32, each with everything inside. Their names are read off the op names, as torch's ONNX "
+    "export writes them: an op that is no module itself, such as an addition, gives the module around it.",
 )  # fmt: skip
 NNCF = Recipe(
     "nncf", "NNCF: ignored scope",
     "import nncf\n\nignored_scope = nncf.IgnoredScope(\n    names=[\n", "        {name}", ",\n",
-    ",\n    ]\n)\nnncf.quantize(model, calibration_dataset, ignored_scope=ignored_scope)",
+    ",\n    ]\n)\nquantized_model = nncf.quantize(model, calibration_dataset, ignored_scope=ignored_scope)",
     "Keeps the ops in fp32.",
 )  # fmt: skip
 TORCH = Recipe(
-    "torch", "PyTorch: qconfig mapping",
+    "torch", "PyTorch FX: qconfig mapping",
     "from torch.ao.quantization import get_default_qconfig_mapping\n\n"
     "qconfig_mapping = (\n    get_default_qconfig_mapping()\n",
     "    .set_module_name({module}, None)", "\n", "\n)",
-    "Keeps the modules in fp32, each with everything inside. Their names are read off the op names, as torch's ONNX "
-    "export writes them: an op that is no module itself, such as an addition, gives the module around it.",
+    INC_TORCH.note,
+)  # fmt: skip
+TORCH_PT2E = Recipe(
+    "torch-pt2e", "PyTorch PT2E: quantizer of torchao",
+    "from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86\n\n"
+    "quantizer = (\n    x86.X86InductorQuantizer()\n"
+    "    .set_global(x86.get_default_x86_inductor_quantization_config({is_dynamic}))\n",
+    "    .set_module_name_qconfig({module}, None)", "\n", "\n)",
+    f"For prepare_pt2e. {INC_TORCH.note}",
 )  # fmt: skip
 TFLITE = Recipe(
     "tflite", "TFLite: denylist",
@@ -64,13 +96,28 @@ TFLITE = Recipe(
     "        {name}", ",\n",
     ",\n    ]\n)",
     "Keeps the ops in float. For tf.lite.experimental.QuantizationDebugger, whose get_nondebug_quantized_model() gives "
-    "the model. Works where the TFLite model has the same names as this one.",
+    "the model. Works where the TFLite model has the same names as this one; its converter calls joined ops "
+    "Relu;conv1.",
 )  # fmt: skip
 PLAIN = Recipe("json", "JSON: list of names", '{"fp32": [\n', "    {name}", ",\n", "\n]}", "For tools of your own.")
 
 RECIPES: Mapping[str, Sequence[Recipe]] = {
-    "onnx": (ONNXRUNTIME, ONNXRUNTIME_INT16, INC, NNCF, TORCH, TFLITE, PLAIN),
-}
+    "onnx": (
+        ONNXRUNTIME, ONNXRUNTIME_INT16, INC, INC_ONNX, INC_TORCH, NNCF, TORCH, TORCH_PT2E, TFLITE, PLAIN,
+    ),
+}  # fmt: skip
+STATIC_ONLY = (ONNXRUNTIME_INT16, INC_ONNX)
+"""Not for a model whose ranges are found at run time: onnx-neural-compressor 1.0 fails at its convolutions."""
+
+ALIASES: Mapping[str, str] = {
+    "ort": "onnxruntime", "nodes-to-exclude": "onnxruntime",
+    "ort-int16": "onnxruntime-int16", "int16": "onnxruntime-int16", "tensorquantoverrides": "onnxruntime-int16",
+    "neural-compressor": "inc", "inc2": "inc", "op-name-dict": "inc",
+    "onnx-neural-compressor": "inc-onnx", "set-local": "inc-torch",
+    "ignoredscope": "nncf", "ignored-scope": "nncf", "fx": "torch", "torch-fx": "torch", "qconfig-mapping": "torch",
+    "pt2e": "torch-pt2e", "torchao": "torch-pt2e", "denylist": "tflite", "denylisted-nodes": "tflite", "plain": "json",
+}  # fmt: skip
+"""What else people call a tool, or the setting that it takes -> `Recipe.tool`."""
 
 
 _ONNX_TYPES = {"int8": "QInt8", "uint8": "QUInt8", "int16": "QInt16", "uint16": "QUInt16"}
@@ -99,17 +146,18 @@ class Settings(NamedTuple):
 
 def fitted(framework: str, settings: Settings) -> list[Recipe]:
     """The recipes of a framework for a model that is quantized so."""
-    lines = ["    per_channel=True,\n"] if settings.per_channel else []
-    for argument, dtype in (("activation_type", settings.activation), ("weight_type", settings.weight)):
-        if settings.dynamic and argument == "activation_type":
-            continue  # chosen at run time
-        if dtype in _ONNX_TYPES and dtype != "int8":  # which is what onnxruntime takes unless told otherwise
-            lines.append(f"    {argument}=QuantType.{_ONNX_TYPES[dtype]},\n")
+    ours = _arguments(settings, activation="int8", weight="int8")
+    theirs = _arguments(settings, activation="uint8", weight="int8")
     words = {
-        "{settings}": "".join(lines),
-        "{types}": "QuantType, " if any("QuantType" in line for line in lines) else "",
+        "{settings}": "".join(f"    {argument},\n" for argument in ours),
+        "{types}": _import_for(ours),
+        "{inc_settings}": "".join(f"        {argument},\n" for argument in theirs),
+        "{inc_types}": _import_for(theirs),
         "{quantize}": "quantize_dynamic" if settings.dynamic else "quantize_static",
         "{calibration}": "" if settings.dynamic else " calibration_data_reader,",
+        "{approach}": 'approach="dynamic", ' if settings.dynamic else "",
+        "{Static}": "Dynamic" if settings.dynamic else "Static",
+        "{is_dynamic}": "is_dynamic=True" if settings.dynamic else "",
     }
 
     def filled(text: str) -> str:
@@ -117,13 +165,104 @@ def fitted(framework: str, settings: Settings) -> list[Recipe]:
             text = text.replace(word, meaning)
         return text
 
-    chosen = [r for r in RECIPES.get(framework, ()) if not (settings.dynamic and r is ONNXRUNTIME_INT16)]
+    chosen = [r for r in RECIPES.get(framework, ()) if not (settings.dynamic and r in STATIC_ONLY)]
     return [msgspec.structs.replace(r, before=filled(r.before), after=filled(r.after)) for r in chosen]
+
+
+def _arguments(settings: Settings, activation: str, weight: str) -> list[str]:
+    """As onnxruntime calls them; types that are what the tool takes unless told otherwise are left out."""
+    found = ["per_channel=True"] if settings.per_channel else []
+    usual = {"activation_type": (settings.activation, activation), "weight_type": (settings.weight, weight)}
+    for argument, (dtype, default) in usual.items():
+        if settings.dynamic and argument == "activation_type":
+            continue  # chosen at run time
+        if dtype in _ONNX_TYPES and dtype != default:
+            found.append(f"{argument}=QuantType.{_ONNX_TYPES[dtype]}")
+    return found
+
+
+def _import_for(arguments: Iterable[str]) -> str:
+    return "QuantType, " if any("QuantType" in argument for argument in arguments) else ""
+
+
+def recipes_for(framework: str, ops: Mapping[str, Any]) -> list[Recipe]:
+    """The recipes for a model that was diagnosed; `ops` are the columns of its table."""
+    columns = ("act_dtype", "weight_dtype", "weight_granularity", "act_scheme")
+    return fitted(framework, Settings.seen_in(*(ops.get(column, ()) for column in columns)))
+
+
+def find_recipe(recipes: Sequence[Recipe], given: str) -> Recipe:
+    """By the name of its tool or an alias, in any case, with - or _."""
+    wanted = given.strip().lower().replace("_", "-")
+    found = next((r for r in recipes if r.tool in (wanted, ALIASES.get(wanted))), None)
+    if found is None:
+        raise UsageError(f"format {given!r} is not among those for this run; expected one of {_listed(recipes)}.")
+    return found
+
+
+def _listed(recipes: Iterable[Recipe]) -> str:
+    return ", ".join(recipe.tool for recipe in recipes)
+
+
+def check_names(names: Iterable[str], known: Collection[str]) -> None:
+    """Raise UsageError if a name is not one of the model's ops: a tool would silently keep nothing in fp32 for it."""
+    there = set(known)
+    missing = [name for name in dict.fromkeys(names) if name not in there]
+    if missing:
+        told = "; ".join(f"{name!r} ({_hint(name, known)})" for name in missing[:5])
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise UsageError(f"no op of this model is called {told}{more}. Give names as the table of ops has them.")
+
+
+def check_patterns(patterns: Iterable[str], known: Collection[str]) -> None:
+    """Raise UsageError unless each regular expression matches the whole name of at least one op of the model."""
+    for pattern in dict.fromkeys(patterns):
+        try:
+            matches = re.compile(pattern).fullmatch
+        except re.error as error:
+            raise UsageError(f"{pattern!r} is no regular expression ({error}). Give one, or a plain name.") from None
+        if not any(matches(name) for name in known):
+            plain = re.sub(r"\\(.)", r"\1", pattern.replace(r"\d+", "0"))
+            raise UsageError(f"no op of this model matches {pattern!r} ({_hint(plain, known)}).")
+
+
+def exact_patterns(patterns: Sequence[str], ops: Iterable[str], known: Collection[str]) -> list[str]:
+    """The patterns, which are shorter than a list of names, unless they would take in more ops than these."""
+    check_patterns(patterns, known)
+    matched = {name for name in known if any(re.fullmatch(pattern, name) for pattern in patterns)}
+    return list(patterns) if matched == set(ops) else []
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    close = closest(name, known)
+    return f"closest: {', '.join(close)}" if close else "nothing is close to it"
+
+
+def closest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Names that someone who wrote `name` may have meant, the likeliest first."""
+    wanted = name.strip().lower()
+    by_lower: dict[str, list[str]] = {}
+    for candidate in known:
+        by_lower.setdefault(candidate.lower(), []).append(candidate)
+    if wanted in by_lower:
+        return by_lower[wanted][:most]
+    parts = [n for n in by_lower if _is_part(wanted.strip("/"), n.strip("/"))]
+    parts.sort(key=lambda n: abs(len(n) - len(wanted)))
+    alike = difflib.get_close_matches(wanted, by_lower, most, cutoff=0.6)
+    found = dict.fromkeys([*parts[:most], *alike])
+    return [candidate for n in found for candidate in by_lower[n]][:most]
+
+
+def _is_part(given: str, name: str) -> bool:
+    """Someone left out the beginning or the end of a name, or took it from the quantized model, where it is longer."""
+    return (len(given) >= 3 and given in name) or (2 * len(name) >= len(given) and bool(name) and name in given)
 
 
 def write(recipe: Recipe, ops: Sequence[str], tensors: Mapping[str, str], patterns: Sequence[str] = ()) -> str:
     by_pattern = bool(patterns) and "{pattern}" in recipe.item
     words = [{"pattern": p} for p in patterns] if by_pattern else [_words(name, tensors) for name in ops]
+    if "{module}" in recipe.item:
+        words = [w for w in words if w["module"]]  # the whole model is called "", and would be kept in fp32
     items = dict.fromkeys(_filled(recipe.item, w) for w in words)
     return recipe.before + recipe.between.join(items) + recipe.after
 
@@ -135,7 +274,8 @@ def _words(name: str, tensors: Mapping[str, str]) -> dict[str, str]:
         "name": name,
         "pattern": pattern,
         "tensor": tensors.get(name) or name,
-        "module": ".".join(path[:-1] or path),
+        # What torch's export calls /Relu is a function at the top, in no module but the whole model.
+        "module": ".".join(path[:-1] or ([] if name.startswith("/") else path)),
     }
 
 

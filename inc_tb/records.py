@@ -135,6 +135,15 @@ class OpTable(Mapping[str, npt.NDArray[Any]]):
                 reasons[column.name] = why
         return cls(columns, arrays, reasons)
 
+    def replaced(self, columns: Mapping[str, Sequence[Value]]) -> OpTable:
+        """The same table with other values in some columns: numbers, reasons why there is none, or texts."""
+        chosen = [column for column in self.columns if column.name in columns]
+        rows = [{c.name: columns[c.name][i] for c in chosen} for i in range(self.count)]
+        new = OpTable.from_rows(chosen, rows)
+        arrays = [new[c.name] if c.name in columns else self[c.name] for c in self.columns]
+        kept = {name: why for name, why in self._reasons.items() if name not in columns}
+        return OpTable(self.columns, arrays, {**kept, **new._reasons})
+
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         return self._arrays[name]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
@@ -15,6 +15,8 @@ from rich.table import Table
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import UsageError
 from inc_tb.records import Suggestion, Trial
+from inc_tb.simulation import Comparison
+from inc_tb.tune import Tuned
 
 ACTIVATION_COLUMNS = (
     "verdict", "added_sqnr_db", "arrived_sqnr_db", "total_sqnr_db", "a_min", "a_max", "a_rmse_lsb", "a_clipped",
@@ -52,16 +54,76 @@ def show_suggestions(console: Console, suggestions: Sequence[Suggestion], top: i
     console.print()
 
 
-def show_trials(console: Console, trials: Iterable[Trial]) -> None:
+def show_trials(console: Console, trials: Sequence[Trial]) -> None:
     table = Table(title="Trials", title_justify="left", title_style="bold", header_style="bold")
     for name in ("trial", "accuracy", "drop", "kept in fp32"):
         table.add_column(name, justify="left" if name in ("trial", "kept in fp32") else "right")
     for trial in trials:
         accuracy = "" if trial.accuracy is None else f"{trial.accuracy:.4f}"
-        style = "red" if trial.drop is not None and trial.drop > 0.01 else "green"
-        drop = "" if trial.drop is None else f"[{style}]{trial.drop:+.4f}[/]"
-        table.add_row(escape(trial.name), accuracy, drop, escape(", ".join(trial.fallback)))
+        drop = "" if trial.drop is None else f"[{_style(trial)}]{trial.drop:+.4f}[/]"
+        table.add_row(escape(trial.name), accuracy, drop, escape(_shortened(trial.fallback)))
     console.print(table)
+
+
+def _style(trial: Trial) -> str:
+    if trial.accuracy is None or trial.target is None:
+        return "white"
+    is_met = trial.accuracy <= trial.target if trial.lower_is_better else trial.accuracy >= trial.target
+    return "green" if is_met else "red"
+
+
+def show_trial(console: Console, trial: Trial, is_best: bool) -> None:
+    """One line as soon as a trial has ended."""
+    accuracy = "failed" if trial.accuracy is None else f"{trial.accuracy:.4f}"
+    drop = "" if trial.drop is None else f"drop {trial.drop:+.4f}"
+    kept = f"{len(trial.fallback)} ops in fp32" if trial.fallback else "no op in fp32"
+    took = "" if trial.wall_s is None else f"{trial.wall_s:.1f} s"
+    note = f"  [dim]{escape(trial.notes[0])}[/]" if trial.notes else ""
+    mark = " [green]best so far[/]" if is_best else ""
+    console.print(f"{escape(trial.name)}  {accuracy} ({drop})  {kept}, {took}{mark}{note}", highlight=False)
+
+
+def show_tuned(console: Console, tuned: Tuned) -> None:
+    console.print()
+    show_trials(console, tuned.trials)
+    show_comparison(console, tuned.comparison)
+    best = tuned.best
+    style, verdict = ("green", "The criterion holds") if tuned.met else ("red", "The criterion does not hold")
+    console.print(
+        f"[{style}]{verdict}[/]: {escape(best.name)} has {_number(best.accuracy)} (fp32 {_number(tuned.baseline)}, "
+        f"wanted {_number(tuned.target)}). {escape(tuned.reason[:1].upper() + tuned.reason[1:])}.",
+        highlight=False,
+    )
+    settings = ", ".join(f"{name}={value}" for name, value in best.config.items() if value not in ("", []))
+    console.print(f"Settings: {escape(settings)}", highlight=False)
+    console.print(f"Kept in fp32: [bold]{escape(_shortened(best.fallback, 12)) or 'nothing'}[/]", highlight=False)
+    if tuned.recipe:
+        console.print(Padding(Syntax(tuned.recipe, "python", word_wrap=True, background_color="default"), (0, 0, 0, 3)))
+    console.print(
+        f"The model is [bold]{escape(str(tuned.model))}[/]. {tuned.quantizations} quantizations, {tuned.evaluations} "
+        f"evaluations, {tuned.simulations} subsets simulated, {tuned.wall_s:.1f} s.",
+        highlight=False,
+    )
+
+
+def show_comparison(console: Console, comparison: Mapping[str, Comparison]) -> None:
+    """fp32, simulated and real side by side; nothing where nothing was simulated."""
+    if not comparison:
+        return
+    table = Table(title="Output against fp32", title_justify="left", title_style="bold", header_style="bold")
+    table.add_column("")
+    for form in comparison:
+        table.add_column(form, justify="right")
+    rows = {"error": "error / signal", "agreement": "same top-1", "divergence": "KL, nats"}
+    for name, label in rows.items():
+        values = [getattr(found, name) for found in comparison.values()]
+        if any(value is not None for value in values):
+            table.add_row(label, *("–" if value is None else f"{value:.4g}" for value in values))
+    console.print(table)
+
+
+def _number(value: float | None) -> str:
+    return "no number" if value is None else f"{value:.4f}"
 
 
 def check_column(columns: Collection[str], name: str) -> None:

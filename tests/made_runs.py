@@ -52,6 +52,7 @@ def make_diagnosis(
         "weight_dtype": ["int8" if node.type == "MatMul" else "" for node in graph],
         "weight_granularity": ["per channel" if node.type == "MatMul" else "" for node in graph],
         "act_dtype": ["uint8"] * ops, "act_scheme": ["asymmetric"] * ops, "verdict": verdict.tolist(),
+        "sensitivity_rank": [""] * ops,
         "reason": [
             f"part of {graph[i - 1].name}: compared there" if i % 10 == 3
             else f"adds noise: {a:.1f} dB where over 25 is usual" if a < 25 else ""
@@ -66,7 +67,7 @@ def make_diagnosis(
     chosen += [c for c in COLUMNS if c not in chosen][: (columns or 0) - len(chosen)]
     arrays, reasons = [], {}
     for column in chosen:
-        empty = column.name.startswith(("sensitivity", "recovery", "time_", "convert"))
+        empty = column.type == "number" and column.name.startswith(("sensitivity", "recovery", "time_", "convert"))
         values = known.get(column.name, np.full(ops, np.nan) if empty else random.lognormal(0, 1, ops))
         arrays.append(np.array(values, dtype=object if column.type == "text" else np.float64))
         if empty:

@@ -10,7 +10,19 @@ import msgspec
 import numpy as np
 import pytest
 
-from inc_tb.recipes import Settings, fitted, write
+from inc_tb.errors import UsageError
+from inc_tb.recipes import (
+    ALIASES,
+    Settings,
+    check_names,
+    check_patterns,
+    closest,
+    exact_patterns,
+    find_recipe,
+    fitted,
+    recipes_for,
+    write,
+)
 from inc_tb.records import Recipe
 
 CASES = Path(__file__).parent / "data" / "recipe_cases.json"
@@ -69,16 +81,29 @@ def test_the_list_of_names_is_json() -> None:
     assert json.loads(recipes(ODD)["json"]) == {"fp32": ODD}
 
 
+def op_name_dict(text: str) -> dict[str, Any]:
+    """Without Neural Compressor, which tests/test_recipes_in_tools.py brings."""
+    found: dict[str, Any] = run(text.partition("\n\n")[2].partition("conf =")[0])["op_name_dict"]
+    return found
+
+
 def test_each_pattern_matches_its_op_only() -> None:
-    keys = run(recipes(ODD)["inc"].partition("\n\n")[2].partition("conf =")[0])["op_name_dict"]
+    keys = op_name_dict(recipes(ODD)["inc"])
     assert [[name for name in ODD if re.fullmatch(key, name)] for key in keys] == [[name] for name in ODD]
     assert all(value == {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}} for value in keys.values())
 
 
 def test_neural_compressor_gets_patterns_which_match_the_names() -> None:
-    text = recipes(OPS, patterns=[r"/encoder/layer\.\d+/Add"])["inc"]
-    keys = run(text.partition("\n\n")[2].partition("conf =")[0])["op_name_dict"]
-    assert list(keys) == [r"/encoder/layer\.\d+/Add"]
+    (key,) = op_name_dict(recipes(OPS, patterns=[r"/encoder/layer\.\d+/Add"])["inc"])
+    assert key.startswith(r"/encoder/layer\.\d+/Add")
+    assert all(re.fullmatch(key, name) for name in OPS)
+
+
+@pytest.mark.parametrize("renamed", ["/fc/Gemm", "/fc/Gemm_MatMul", "/fc/Gemm_Add", "/fc/Gemm/MatMulAddFusion_MatMul"])
+def test_neural_compressor_gets_patterns_which_match_what_becomes_of_an_op(renamed: str) -> None:
+    (key,) = op_name_dict(recipes(["/fc/Gemm"])["inc"])
+    assert re.fullmatch(key, renamed)
+    assert not re.fullmatch(key, "/fc/Gemm_1")
 
 
 def test_a_tensor_without_a_name_has_the_name_of_its_op() -> None:
@@ -90,6 +115,15 @@ def test_a_tensor_without_a_name_has_the_name_of_its_op() -> None:
 def test_ops_of_one_module_name_it_once() -> None:
     text = recipes(["/conv1/Conv", "/conv1/Relu", "/layer.0/fc/Gemm"])["torch"]
     assert re.findall(r"set_module_name\((.*), None\)", text) == ['"conv1"', '"layer.0.fc"']
+
+
+@pytest.mark.parametrize("tool", ["torch", "torch-pt2e", "inc-torch"])
+def test_what_is_in_no_module_does_not_keep_the_whole_model_in_fp32(tool: str) -> None:
+    text = recipes(["/Relu", "/conv1/Conv", "/"])[tool]
+    assert '("conv1", ' in text
+    assert '""' not in text
+    assert "Relu" not in text
+    assert '("Conv_7", ' in recipes(["Conv_7"])[tool]  # older exports: the best there is
 
 
 class DemoModel:
@@ -162,7 +196,10 @@ def test_a_dynamic_model_stays_dynamic(tmp_path: Path) -> None:
     demo = DemoModel(tmp_path)
     settings = Settings.seen_in(["uint8"], ["uint8"], ["per tensor"], ["dynamic", ""])
     texts = recipes(CULPRITS, settings=settings)
-    assert "onnxruntime-int16" not in texts
+    assert not {"onnxruntime-int16", "inc-onnx"} & set(texts)
+    assert 'PostTrainingQuantConfig(approach="dynamic", op_name_dict' in texts["inc"]
+    assert "DynamicQuantConfig()" in texts["inc-torch"]
+    assert "(is_dynamic=True)" in texts["torch-pt2e"]
     target = tmp_path / "dynamic.onnx"
     run(texts["onnxruntime"], model_input=demo.fp32, model_output=target)
     nodes = {node.name: node.op_type for node in onnx.load(target).graph.node}
@@ -201,9 +238,106 @@ def test_torch_gives_the_modules_no_qconfig() -> None:
 
 
 @pytest.mark.slow
-def test_tflite_takes_the_denylist() -> None:
-    options = run(recipes(OPS)["tflite"])["debug_options"]
-    assert options.denylisted_nodes == OPS
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_tflite_leaves_what_is_on_the_denylist_in_float() -> None:
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    weights = [tf.constant(rng.normal(size=shape).astype(np.float32)) for shape in ((3, 3, 1, 8), (3, 3, 8, 4))]
+
+    class Network(tf.Module):  # type: ignore[misc]
+        @tf.function(input_signature=[tf.TensorSpec([1, 8, 8, 1], tf.float32)])  # type: ignore[untyped-decorator]
+        def __call__(self, x: Any) -> Any:
+            hidden = tf.nn.relu(tf.nn.conv2d(x, weights[0], 1, "SAME", name="conv1"))
+            return tf.nn.relu(tf.nn.conv2d(hidden, weights[1], 1, "SAME", name="conv2"))
+
+    def samples() -> Any:
+        yield from ([rng.normal(size=(1, 8, 8, 1)).astype(np.float32)] for _ in range(4))
+
+    def types(text: str) -> dict[str, Any]:
+        network = Network()
+        converter = tf.lite.TFLiteConverter.from_concrete_functions([network.__call__.get_concrete_function()], network)
+        converter.optimizations, converter.representative_dataset = [tf.lite.Optimize.DEFAULT], samples
+        options = run(text)["debug_options"]
+        debugger = tf.lite.experimental.QuantizationDebugger(
+            converter=converter, debug_dataset=samples, debug_options=options
+        )
+        interpreter = tf.lite.Interpreter(model_content=debugger.get_nondebug_quantized_model())
+        return {tensor["name"]: tensor["dtype"] for tensor in interpreter.get_tensor_details()}
+
+    first = "Relu;conv1"  # as the converter calls it
+    assert types(recipes(["elsewhere"])["tflite"])[first] is np.int8
+    kept = types(recipes([first])["tflite"])
+    assert kept[first] is np.float32
+    assert np.int8 in kept.values()
+
+
+KNOWN = ["/conv1/Conv", "/Relu", "/conv2/Conv", "/fc2/Gemm", "/encoder/layer.0/attention/query/MatMul", "0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("/conv1/Cnov", ["/conv1/Conv", "/conv2/Conv"]),
+        ("/CONV1/conv", ["/conv1/Conv"]),
+        ("conv1", ["/conv1/Conv"]),
+        ("conv2/Conv", ["/conv2/Conv"]),
+        ("/fc2/Gemm_quant", ["/fc2/Gemm"]),
+        ("query/MatMul", ["/encoder/layer.0/attention/query/MatMul"]),
+        ("something else", []),
+        ("", []),
+    ],
+)
+def test_closest_names(given: str, expected: list[str]) -> None:
+    assert closest(given, KNOWN) == expected
+
+
+def test_a_name_that_matches_nothing_is_an_error_that_lists_the_closest() -> None:
+    check_names([], KNOWN)
+    check_names(["/Relu", "0"], KNOWN)
+    with pytest.raises(UsageError, match=r"'/conv1/Cnov' \(closest: /conv1/Conv, /conv2/Conv\); 'zz' \(nothing is"):
+        check_names(["/Relu", "/conv1/Cnov", "zz"], KNOWN)
+    with pytest.raises(UsageError, match="and 3 more"):
+        check_names([f"missing {i}" for i in range(8)], KNOWN)
+
+
+def test_a_pattern_has_to_match_an_op() -> None:
+    check_patterns([r"/conv\d+/Conv", "/Relu"], KNOWN)
+    with pytest.raises(UsageError, match=r"matches '/conv\\\\d\+/Cnov' \(closest: /conv2/Conv, /conv1/Conv\)"):
+        check_patterns(["/Relu", r"/conv\d+/Cnov"], KNOWN)
+    with pytest.raises(UsageError, match="no regular expression"):
+        check_patterns(["/conv(1"], KNOWN)
+    with pytest.raises(UsageError, match="no op of this model matches '/conv1'"):
+        check_patterns(["/conv1"], KNOWN)  # a part of a name is not the name
+
+
+def test_patterns_that_take_in_more_are_not_used() -> None:
+    assert exact_patterns([r"/conv\d+/Conv"], ["/conv1/Conv", "/conv2/Conv"], KNOWN) == [r"/conv\d+/Conv"]
+    assert exact_patterns([r"/conv\d+/Conv"], ["/conv1/Conv"], KNOWN) == []
+    assert exact_patterns([], ["/conv1/Conv"], KNOWN) == []
+
+
+def test_tools_have_other_names_too() -> None:
+    assert find_recipe(RECIPES, "inc").tool == "inc"
+    assert find_recipe(RECIPES, " OP_NAME_DICT ").tool == "inc"
+    assert find_recipe(RECIPES, "TensorQuantOverrides").tool == "onnxruntime-int16"
+    assert set(ALIASES.values()) <= {recipe.tool for recipe in RECIPES}
+    assert not set(ALIASES) & {recipe.tool for recipe in RECIPES}
+    with pytest.raises(
+        UsageError, match=r"format 'caffe' is not .* one of onnxruntime, onnxruntime-int16, inc, .*json"
+    ):
+        find_recipe(RECIPES, "caffe")
+
+
+def test_a_diagnosed_model_gets_configs_with_its_settings() -> None:
+    table = {"act_dtype": ["uint8", ""], "weight_dtype": ["uint8"], "weight_granularity": ["per channel"]}
+    texts = {r.tool: write(r, ["a"], {}) for r in recipes_for("onnx", table)}
+    assert "activation_type=QuantType.QUInt8" in texts["onnxruntime"]
+    assert "activation_type" not in texts["inc-onnx"]  # which is what that takes by itself
+    assert "weight_type=QuantType.QUInt8" in texts["inc-onnx"]
+    assert "per_channel=True" in texts["inc-onnx"]
+    assert recipes_for("nothing known", table) == []
 
 
 if __name__ == "__main__":

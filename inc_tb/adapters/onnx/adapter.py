@@ -214,6 +214,11 @@ class OnnxAdapter:
         return np.ascontiguousarray(array, dtype=expected.dtype)
 
 
+def read_inputs(source: Any) -> list[Input]:
+    model = Model(source)
+    return [describe_input(info, model) for info in model.inputs]
+
+
 def describe_input(info: onnx.ValueInfoProto, model: Model) -> Input:
     tensor = info.type.tensor_type
     if not tensor.elem_type:

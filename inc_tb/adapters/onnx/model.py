@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import onnxruntime as ort
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 from onnx import external_data_helper, helper, numpy_helper
 
-from inc_tb.capture import Array
+from inc_tb.capture import Array, Batch
 from inc_tb.errors import ModelError
 from inc_tb.records import Quantization
 
@@ -168,10 +168,11 @@ class Model:
         beside = (e.value for t in self.graph.initializer for e in t.external_data if e.key == "length")
         return int(self.proto.ByteSize()) + sum(map(int, beside))
 
-    def session(self, proto: onnx.ModelProto, threads: int = 0) -> ort.InferenceSession:
-        """Nothing is fused or reordered: every tensor of the file exists and has the value that the file says."""
+    def session(self, proto: onnx.ModelProto, threads: int = 0, *, optimized: bool = False) -> ort.InferenceSession:
+        """Unless `optimized`, nothing is fused: every tensor exists and has the value that the file says."""
         options = ort.SessionOptions()
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+        level = ort.GraphOptimizationLevel
+        options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
         options.log_severity_level = 4
         options.intra_op_num_threads = threads
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -195,6 +196,12 @@ class Model:
         del proto.graph.output[:]
         proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
         return proto
+
+
+def open_results(source: Any) -> Callable[[Batch], list[Array]]:
+    model = Model(source)
+    session = model.session(model.proto, optimized=True)
+    return lambda batch: list(session.run(None, dict(batch)))
 
 
 def with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:

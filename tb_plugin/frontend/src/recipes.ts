@@ -13,13 +13,18 @@ interface Words {
 }
 
 export function writeConfig(recipe: Recipe, ops: Iterable<string>, tensors: Tensors): string {
-  const items = new Set(Array.from(ops, (name) => filled(recipe.item, wordsOf(name, tensors))));
+  const words = Array.from(ops, (name) => wordsOf(name, tensors));
+  // The whole model is the module "", and would be kept in fp32.
+  const named = recipe.item.includes("{module}") ? words.filter(({ module }) => module) : words;
+  const items = new Set(named.map((each) => filled(recipe.item, each)));
   return recipe.before + [...items].join(recipe.between) + recipe.after;
 }
 
 export function wordsOf(name: string, tensors: Tensors): Words {
   const path = name.replace(/^\/+|\/+$/g, "").split("/");
-  const module = (path.length > 1 ? path.slice(0, -1) : path).join(".");
+  // What torch's export calls /Relu is a function at the top, in no module but the whole model.
+  const around = path.length > 1 || name.startsWith("/") ? path.slice(0, -1) : path;
+  const module = around.join(".");
   return { name, pattern: patternOf(name), tensor: tensors.get(name) || name, module };
 }
 
@@ -78,14 +83,16 @@ function checkPatterns(ops: string[], tensors: Tensors, model: ReadonlySet<strin
 /** Modules are guessed from names, and a module brings everything inside it along. */
 function checkModules(ops: string[], model: ReadonlySet<string>): Check {
   const none: Tensors = new Map();
-  const modules = new Set(ops.map((name) => wordsOf(name, none).module));
+  const moduleless = ops.filter((name) => !wordsOf(name, none).module);
+  const modules = new Set(ops.map((name) => wordsOf(name, none).module).filter((module) => module));
   const chosen = new Set(ops);
   const more = [...model].filter((name) => !chosen.has(name) && isInside(wordsOf(name, none).module, modules));
   if (!ops.some((name) => name.includes("/"))) {
     return { ok: false, text: "these names do not look like those of a torch export, so the modules are guesses" };
   }
-  const count = `${modules.size} module ${modules.size === 1 ? "name was" : "names were"} derived from the op names`;
-  if (!more.length) return { ok: true, text: count };
+  const derived = `${modules.size} module ${modules.size === 1 ? "name was" : "names were"} derived from the op names`;
+  const count = moduleless.length ? `${derived}; in no module, so left out: ${listed(moduleless)}` : derived;
+  if (!more.length) return { ok: modules.size > 0, text: count };
   const ofMore = more.length === 1 ? "1 op that was" : `${more.length} ops that were`;
   return { ok: false, text: `${count}; inside are also ${ofMore} not chosen: ${listed(more)}` };
 }

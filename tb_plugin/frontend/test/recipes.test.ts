@@ -62,6 +62,19 @@ test("tensors that the graph does not name are said", () => {
   assert.deepEqual(tensor, { ok: false, text: "1 of 2 tensors are known from the graph; not b" });
 });
 
+test("what is in no module is left out, or the whole model would stay in fp32", () => {
+  assert.equal(writeConfig(recipe("{module}"), ["/a/Conv", "/Relu", "/"], NONE), '["a"]');
+  assert.equal(writeConfig(recipe("{module}"), ["conv_7"], NONE), '["conv_7"]');
+  const model = new Set(["/a/Conv", "/Relu"]);
+  const [, some] = checkNames(recipe("{module}"), ["/a/Conv", "/Relu"], NONE, model);
+  assert.deepEqual(some, {
+    ok: true,
+    text: "1 module name was derived from the op names; in no module, so left out: /Relu",
+  });
+  const [, none] = checkNames(recipe("{module}"), ["/Relu"], NONE, model);
+  assert.equal(none!.ok, false);
+});
+
 test("a module brings what is inside it along", () => {
   const model = new Set(["/l.1/Add", "/l.1/fc/Gemm", "/l.10/fc/Gemm", "/l.2/fc/Gemm"]);
   const [, alone] = checkNames(recipe("{module}"), ["/l.2/fc/Gemm"], NONE, model);

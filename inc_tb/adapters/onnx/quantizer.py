@@ -1,0 +1,240 @@
+"""ONNX Runtime's own quantization tool behind the Quantizer protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import json
+import logging
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import onnx
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    CalibrationMethod,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+from inc_tb.adapters.onnx.model import first_line
+from inc_tb.capture import Batch
+from inc_tb.errors import ModelError, UsageError
+from inc_tb.records import Suggestion
+
+_TYPES = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8, "int16": QuantType.QInt16, "uint16": QuantType.QUInt16}
+_CALIBRATORS = {
+    "minmax": CalibrationMethod.MinMax,
+    "entropy": CalibrationMethod.Entropy,
+    "percentile": CalibrationMethod.Percentile,
+}
+_CHOICES: Mapping[str, Sequence[Any]] = {
+    "approach": ("static", "dynamic"),
+    "format": ("QDQ", "QOperator"),
+    "calibrator": tuple(_CALIBRATORS),
+    "per_channel": (False, True),
+    "reduce_range": (False, True),
+    "activation_type": tuple(_TYPES),
+    "weight_type": ("int8", "uint8"),
+    "symmetric": (False, True),
+}
+_COARSE_WEIGHTS = {"weights_per_tensor", "weight_outliers"}
+_STRETCHED = {"dispersed_range", "flushed_to_zero"}
+_COARSE_TENSORS = {"outlier_channels", "dispersed_range", "flushed_to_zero", "unbalanced_inputs"}
+_FOLDS = {"BatchNormalization", "Identity", "Dropout"}
+
+
+class OnnxRuntimeQuantizer:
+    """`quantize_static` or `quantize_dynamic` with these settings, and pre-processing before it."""
+
+    def __init__(
+        self,
+        *,
+        approach: Literal["static", "dynamic"] = "static",
+        format: Literal["QDQ", "QOperator"] = "QDQ",  # noqa: A002  the tool's own word
+        calibrator: Literal["minmax", "entropy", "percentile"] = "minmax",
+        per_channel: bool = False,
+        reduce_range: bool = False,
+        activation_type: str = "int8",
+        weight_type: str = "int8",
+        symmetric: bool = False,
+        preprocess: bool = True,
+    ) -> None:
+        self._preprocess = preprocess
+        self.settings: dict[str, Any] = {
+            "approach": approach, "format": format, "calibrator": calibrator, "per_channel": per_channel,
+            "reduce_range": reduce_range, "activation_type": activation_type, "weight_type": weight_type,
+            "symmetric": symmetric, "int16_tensors": [],
+        }  # fmt: skip
+        for name, choices in _CHOICES.items():
+            if self.settings[name] not in choices:
+                raise UsageError(f"{name}={self.settings[name]!r} was given; expected one of {list(choices)}.")
+        self._ranges = tempfile.TemporaryDirectory(prefix="inc_tb_ranges_")
+
+    def prepare(self, model: Any, folder: Path) -> Path:
+        """Shapes inferred, batch norms folded, every op named. Models without anything to fold keep all their ops."""
+        target = folder / "prepared.onnx"
+        folder.mkdir(parents=True, exist_ok=True)
+        source: Any = Path(model) if isinstance(model, str | PathLike) else model
+        has_folds = any(node.op_type in _FOLDS for node in _load(source).graph.node)
+        if self._preprocess and not self._pre_processed(source, target, has_folds):
+            self._pre_processed(source, target, has_folds, skip_symbolic_shape=True)
+        proto = onnx.load(target) if target.exists() else _load(source)
+        _give_names(proto)
+        onnx.save(proto, target)
+        return target
+
+    def _pre_processed(self, source: Any, target: Path, has_folds: bool, **options: Any) -> bool:
+        """Whether it worked; its symbolic shape inference fails on some models that are fine otherwise."""
+        left_over = Path("sym_shape_infer_temp.onnx")  # which it leaves in the working directory when it fails
+        was_there = left_over.exists()
+        try:
+            with _quiet():
+                quant_pre_process(source, target, skip_optimization=not has_folds, **options)
+        except Exception:  # noqa: BLE001  the model is then quantized as it is
+            target.unlink(missing_ok=True)
+            if not was_there:
+                left_over.unlink(missing_ok=True)
+        return target.exists()
+
+    def quantize(
+        self, model: Path, target: Path, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
+    ) -> None:
+        try:
+            with _quiet():
+                if settings["approach"] == "dynamic":
+                    self._dynamic(model, target, settings, keep)
+                else:
+                    self._static(model, target, calibration, settings, keep)
+        except Exception as error:  # onnxruntime raises many unrelated classes
+            raise ModelError(f"{model}: ONNX Runtime cannot quantize it so: {first_line(error)}") from error
+
+    def _dynamic(self, model: Path, target: Path, settings: Mapping[str, Any], keep: Sequence[str]) -> None:
+        quantize_dynamic(
+            model, target, per_channel=settings["per_channel"], reduce_range=settings["reduce_range"],
+            weight_type=_TYPES[settings["weight_type"]], nodes_to_exclude=list(keep),
+        )  # fmt: skip
+
+    def _static(
+        self, model: Path, target: Path, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
+    ) -> None:
+        options: dict[str, Any] = {"ActivationSymmetric": settings["symmetric"]}
+        if settings["int16_tensors"]:
+            long = {"quant_type": self._long_type(settings)}
+            options["TensorQuantOverrides"] = {name: [long] for name in settings["int16_tensors"]}
+        more: dict[str, Any] = {}
+        if "calibration_cache_path" in inspect.signature(quantize_static).parameters:
+            # Ranges do not depend on what is kept in fp32, so they are found once for all trials.
+            more["calibration_cache_path"] = Path(self._ranges.name, f"{settings['calibrator']}.json")
+        quantize_static(
+            model, target, _Reader(calibration), quant_format=QuantFormat[settings["format"]],
+            per_channel=settings["per_channel"], reduce_range=settings["reduce_range"],
+            activation_type=_TYPES[settings["activation_type"]], weight_type=_TYPES[settings["weight_type"]],
+            calibrate_method=_CALIBRATORS[settings["calibrator"]], nodes_to_exclude=list(keep), extra_options=options,
+            **more,
+        )  # fmt: skip
+
+    def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
+        arguments = {"per_channel": settings["per_channel"], "reduce_range": settings["reduce_range"]}
+        words = {"activation_type": settings["activation_type"], "weight_type": settings["weight_type"]}
+        types = {name: f"QuantType.{_TYPES[word].name}" for name, word in words.items()}
+        lines = [f"    nodes_to_exclude={_listed(keep)},"]
+        lines += [f"    {name}=True," for name, is_set in arguments.items() if is_set]
+        if settings["approach"] == "dynamic":
+            lines.append(f"    weight_type={types['weight_type']},")
+            header = "from onnxruntime.quantization import QuantType, quantize_dynamic\n\n"
+            return f"{header}quantize_dynamic(\n    model_input, model_output,\n" + "\n".join(lines) + "\n)"
+        lines += [f"    {name}={word}," for name, word in types.items()]
+        lines.append(f"    quant_format=QuantFormat.{settings['format']},")
+        lines.append(f"    calibrate_method=CalibrationMethod.{_CALIBRATORS[settings['calibrator']].name},")
+        options = ['"ActivationSymmetric": True'] if settings["symmetric"] else []
+        if settings["int16_tensors"]:
+            kind = f"QuantType.{self._long_type(settings).name}"
+            names = ", ".join(f'{json.dumps(name)}: [{{"quant_type": {kind}}}]' for name in settings["int16_tensors"])
+            options.append(f'"TensorQuantOverrides": {{{names}}}')
+        lines += [f"    extra_options={{{', '.join(options)}}},"] if options else []
+        header = "from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static\n\n"
+        start = "quantize_static(\n    model_input, model_output, calibration_data_reader,\n"
+        return header + start + "\n".join(lines) + "\n)"
+
+    def _long_type(self, settings: Mapping[str, Any]) -> QuantType:
+        return QuantType.QUInt16 if settings["activation_type"].startswith("u") else QuantType.QInt16
+
+    def variants(self) -> Sequence[Mapping[str, Any]]:
+        base = self.settings
+        changes: list[dict[str, Any]] = [{"per_channel": not base["per_channel"]}, {"symmetric": not base["symmetric"]}]
+        if base["approach"] == "static":
+            others = [name for name in ("minmax", "percentile", "entropy") if name != base["calibrator"]]
+            changes += [{"calibrator": name} for name in others]
+        else:
+            changes = [{"per_channel": not base["per_channel"]}]
+        return [{**base, **change} for change in changes]
+
+    def cures(
+        self, settings: Mapping[str, Any], suggestions: Sequence[Suggestion], tensors: Mapping[str, str]
+    ) -> Mapping[str, Mapping[str, Any]]:
+        rules = {s.rule for s in suggestions}
+        found: dict[str, Mapping[str, Any]] = {}
+        if rules & _COARSE_WEIGHTS and not settings["per_channel"]:
+            found["a scale for each channel of the weights"] = {**settings, "per_channel": True}
+        if settings["approach"] == "dynamic":
+            return found
+        if "clipped_range" in rules and settings["calibrator"] != "minmax":
+            found["calibration by minimum and maximum"] = {**settings, "calibrator": "minmax"}
+        if rules & _STRETCHED and settings["calibrator"] == "minmax":
+            found["calibration by percentiles"] = {**settings, "calibrator": "percentile"}
+        coarse = [op for s in suggestions if s.rule in _COARSE_TENSORS for op in s.ops]
+        if coarse and settings["format"] == "QDQ":
+            long = list(dict.fromkeys(tensors[op] for op in coarse if op in tensors))
+            found["16 bits for the activations that suffer"] = {**settings, "int16_tensors": long}
+        return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return "[" + "".join(f"\n        {json.dumps(name)}," for name in names) + ("\n    ]" if names else "]")
+
+
+class _Reader(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self._batches = iter(batches)
+
+    def get_next(self) -> Batch | None:
+        return next(self._batches, None)
+
+
+def _load(source: Any) -> onnx.ModelProto:
+    return onnx.load(source, load_external_data=False) if isinstance(source, Path) else source
+
+
+def _give_names(proto: onnx.ModelProto) -> None:
+    """An op without a name, or with another's, cannot be kept in fp32 by name."""
+    taken: set[str] = set()
+    for node in proto.graph.node:
+        base = node.name or next((out for out in node.output if out), node.op_type)
+        name, copy = base, 1
+        while name in taken:
+            copy += 1
+            name = f"{base}#{copy}"
+        node.name = name
+        taken.add(name)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Advice of onnxruntime about pre-processing and its own deprecated calls are not news to the user."""
+    before = logging.root.level
+    logging.root.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.root.setLevel(before)

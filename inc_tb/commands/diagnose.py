@@ -1,0 +1,104 @@
+"""`inc-tb diagnose`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from inc_tb.capture import open_models
+from inc_tb.commands.terminal import check_folder, invite, out, print_json, progress_bar
+from inc_tb.data import open_data
+from inc_tb.diagnose import diagnose_adapted
+from inc_tb.errors import UsageError
+
+
+@click.command()
+@click.argument("reference", type=click.Path(path_type=Path))
+@click.argument("quantized", type=click.Path(path_type=Path))
+@click.option(
+    "--data", required=True, help=".npz, .npy, a folder of them, ONNX test_data_set_* folders, or file.py:function."
+)
+@click.option("--logdir", type=click.Path(path_type=Path), default=Path("nc_workspace"), show_default=True)
+@click.option("--run", help="Name of the run below the logdir.  [default: the quantized file's name]")
+@click.option(
+    "--sort", default="added_sqnr_db", show_default=True, metavar="COLUMN", help="Sort the tables by this column."
+)
+@click.option("--top", default=10, show_default=True, type=click.IntRange(1), metavar="N", help="Rows to print.")
+@click.option("--samples", type=click.IntRange(1), metavar="N", help="Use only the first N samples.")
+@click.option(
+    "--batch-size", type=click.IntRange(1), metavar="N", help="Samples at once.  [default: what fits the memory]"
+)
+@click.option(
+    "--memory",
+    default=1024,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="MIB",
+    help="Budget for the arrays of one batch.",
+)
+@click.option(
+    "--csv",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Write activations_table.csv and weights_table.csv there.",
+)
+@click.option(
+    "--probe",
+    "probe_s",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="Also measure at the output what quantizing each op does, for at most so long; goes on if called again.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+def diagnose(
+    reference: Path, quantized: Path, data: str, logdir: Path, run: str | None, sort: str, top: int,
+    samples: int | None, batch_size: int | None, memory: int, csv: Path | None, probe_s: float | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Compare QUANTIZED with REFERENCE op by op, log it for TensorBoard, and say what to change."""
+    from inc_tb.events import SummaryWriter
+    from inc_tb.metrics import COLUMNS
+    from inc_tb.probe import probe
+    from inc_tb.report import check_column, show_comparison, show_diagnosis
+
+    check_column([column.name for column in COLUMNS], sort)
+    folder = _run_folder(logdir, run, quantized.stem)
+    check_folder(logdir)
+    check_folder(csv)
+    adapter = open_models(reference, quantized, memory_budget=memory << 20)
+    batches = open_data(data, adapter.inputs(), batch_size or adapter.batch_size()).first(samples)
+    with progress_bar("comparing samples", batches.samples) as progress:
+        found = diagnose_adapted(adapter, batches, names=(str(reference), str(quantized)), progress=progress)
+    with SummaryWriter(folder) as writer:
+        writer.add_diagnosis(found)
+    comparison = {}
+    if probe_s is not None:
+        with progress_bar("probing the output") as probing:
+            probed = probe(
+                reference, quantized, batches, budget_s=probe_s, logdir=folder, diagnosis=found, progress=probing
+            )
+        found, comparison = probed.diagnosis, probed.comparison
+    if csv is not None:
+        found.to_csv(csv)
+    if as_json:
+        print_json(found.to_json())
+        return
+    show_diagnosis(out, found, sort=sort, top=top)
+    show_comparison(out, comparison)
+    out.print(f"Logged {found.ops.count} ops and {found.samples} samples to [bold]{escape(str(folder))}[/]. ", end="")
+    invite(logdir)
+
+
+def _run_folder(logdir: Path, run: str | None, name: str) -> Path:
+    """The named run, or one that is not there yet: another model with the same name does not mix with the first."""
+    if run is not None:
+        parts = Path(run).parts
+        if not parts or Path(run).is_absolute() or ".." in parts:
+            raise UsageError(f"--run {run}: expected a name below the logdir, such as trial-001.")
+        return logdir / run
+    folder, count = logdir / name, 1
+    while folder.exists():
+        count += 1
+        folder = logdir / f"{name}-{count}"
+    return folder

@@ -1,0 +1,113 @@
+"""`inc-tb suggest`"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from inc_tb.commands.terminal import say
+from inc_tb.errors import UsageError
+from inc_tb.judge import patterns_of
+from inc_tb.recipes import PLAIN, check_names, exact_patterns, find_recipe, recipes_for, write
+from inc_tb.records import Recipe, Suggestion
+
+if TYPE_CHECKING:
+    from inc_tb.events import Run
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "tool",
+    metavar="FORMAT",
+    help="The tool to write for: onnxruntime, onnxruntime-int16, inc, inc-onnx, inc-torch, nncf, torch, torch-pt2e, "
+    "tflite or json, as far as it fits the run's framework.  [default: the first that fits]",
+)
+@click.option(
+    "--rank", "ranks", multiple=True, type=int, metavar="N", help="Which suggestion; again for several in one config."
+)
+@click.option("--all", "take_all", is_flag=True, help="All suggestions in one config.")
+@click.option(
+    "--op", "names", multiple=True, metavar="NAME", help="Keep this op in fp32 instead; again for several of them."
+)
+@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write there; replaces what is there.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object: run, format, ops, rank, because, config.")
+def suggest(
+    run: Path, tool: str | None, ranks: tuple[int, ...], take_all: bool, names: tuple[str, ...], output: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Print the config that keeps the ops of a suggestion in fp32.
+
+    RUN is the folder of one run, such as nc_workspace/trial-001. The config alone goes to standard output, the reason
+    for it to standard error. Without --rank, --all or --op it is the first suggestion; where a run has none there is
+    nothing to change, so that nothing is printed and the exit code is 0.
+    """
+    if bool(ranks) + take_all + bool(names) > 1:
+        raise UsageError("--rank, --all and --op were given together; expected one of them. Leave out the others.")
+    from inc_tb.events import load
+
+    logged = load(run)
+    # A list of names is of use whatever the model is.
+    available = recipes_for(logged.diagnosis.framework, logged.ops) or [PLAIN]
+    recipe = available[0] if tool is None else find_recipe(available, tool)
+    chosen = [] if names else _chosen(run, logged.suggestions, ranks, take_all)
+    ops = _in_graph_order(logged, dict.fromkeys([*names, *(name for s in chosen for name in s.ops)]))
+    config = _config(logged, recipe, ops, chosen)
+    _explain(chosen, ops, recipe)
+    found: dict[str, Any] = {"run": str(run), "format": recipe.tool, "ops": ops}
+    found.update(rank=[s.rank for s in chosen], because=[s.because for s in chosen], config=config)
+    _deliver(msgspec.json.encode(found) if as_json else config.encode(), output)
+
+
+def _in_graph_order(logged: Run, names: Iterable[str]) -> list[str]:
+    place = {name: row for row, name in enumerate(logged.ops["name"].tolist())}
+    return sorted(names, key=lambda name: place.get(name, len(place)))
+
+
+def _config(logged: Run, recipe: Recipe, ops: Sequence[str], chosen: Sequence[Suggestion]) -> str:
+    """What the tool is to be told; nothing where there is nothing to change."""
+    known = logged.ops["name"].tolist()
+    check_names(ops, known)
+    is_merged = len(chosen) == 1 and bool(chosen[0].pattern)
+    patterns = exact_patterns(patterns_of(ops), ops, known) if is_merged else []
+    tensors = {node.name: node.tensor for node in logged.diagnosis.graph}
+    nameless = [name for name in ops if tensors.get(name) == name and "{tensor}" not in recipe.item]
+    if nameless:
+        say(f"Careful: without a name of their own in the file, so that no tool finds them: {', '.join(nameless)}.")
+    return write(recipe, ops, tensors, patterns) if ops else ""
+
+
+def _chosen(run: Path, suggestions: Sequence[Suggestion], ranks: Sequence[int], take_all: bool) -> list[Suggestion]:
+    if not ranks:
+        return list(suggestions if take_all else suggestions[:1])
+    by_rank = {s.rank: s for s in suggestions}
+    for rank in ranks:
+        if rank not in by_rank:
+            there = f"expected one of {', '.join(map(str, by_rank))}" if by_rank else "it has none at all"
+            raise UsageError(f"--rank {rank}: {run} has no suggestion of that rank; {there}.")
+    return [by_rank[rank] for rank in dict.fromkeys(ranks)]
+
+
+def _explain(chosen: Sequence[Suggestion], ops: Sequence[str], recipe: Recipe) -> None:
+    for s in chosen:
+        say(f"{s.rank}. {s.rule.replace('_', ' ')}: {s.because.rstrip('.')}.")
+    say(f"{recipe.label}. {recipe.note}" if ops else "No suggestions: no op adds enough error to be worth a change.")
+
+
+def _deliver(text: bytes, output: Path | None) -> None:
+    """To standard output, where nothing means nothing: no empty line."""
+    if output is None:
+        sys.stdout.buffer.write(text + b"\n" if text else b"")
+        sys.stdout.flush()
+        return
+    if output.is_dir() or not output.parent.is_dir():
+        wrong = "is a folder" if output.is_dir() else f"there is no folder {output.parent}"
+        raise UsageError(f"--output {output}: {wrong}; expected a file to write to. Choose another place.")
+    output.write_bytes(text + b"\n" if text else b"")
+    say(f"Wrote {output}.")

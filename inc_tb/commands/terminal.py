@@ -1,0 +1,56 @@
+"""What all commands share: where they print, progress bars, and what they say at the end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from inc_tb.errors import UsageError
+
+out = Console(soft_wrap=False)
+err = Console(stderr=True)
+
+
+@contextmanager
+def progress_bar(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """A bar on standard error that is gone when the work is done; called with what is done, and perhaps the total."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task(what, total=total)
+
+        def show(done: int, of: int | None = None) -> None:
+            bar.update(task, completed=done, total=of if of is not None else total)
+
+        yield show
+
+
+def say(text: str) -> None:
+    err.print(escape(text), highlight=False, soft_wrap=not err.is_terminal)
+
+
+def check_folder(given: Path | None) -> None:
+    if given is not None and given.exists() and not given.is_dir():
+        raise UsageError(f"{given}: is a file; expected a folder to write to. Choose another place.")
+
+
+def invite(logdir: Path) -> None:
+    place = escape(shlex.quote(str(logdir)))
+    beside = Path(sys.executable).with_name("tensorboard")  # where the venv is not activated, as after `make demo`
+    program = "tensorboard" if shutil.which("tensorboard") else escape(shlex.quote(os.path.relpath(beside)))
+    out.print(f"See it with\n\n    [bold]{program} --logdir {place}[/]\n", highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
+    sys.stdout.flush()

@@ -1,0 +1,115 @@
+"""`inc-tb tune`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from inc_tb.commands.terminal import check_folder, err, invite, out, print_json, progress_bar, say
+from inc_tb.errors import UsageError
+
+_LOGDIR = click.Path(path_type=Path)
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path), required=False)
+@click.option("--data", help="Calibration data: .npz, .npy, a folder of them, or file.py:function.")
+@click.option("--eval", "evaluate", metavar="FILE.PY:FUNCTION", help="Gets the path of a candidate, returns a number.")
+@click.option("--tolerance", default=0.01, show_default=True, type=click.FloatRange(0), help="Loss that is accepted …")
+@click.option("--absolute", is_flag=True, help="… as a number instead of a share of fp32's.")
+@click.option("--lower-is-better", is_flag=True, help="The number is an error, not an accuracy.")
+@click.option(
+    "--strategy", default="probe", show_default=True, type=click.Choice(["probe", "basic", "mse", "mse_v2"]),
+    help="probe searches in a simulation; the others are Neural Compressor's, for comparison.",
+)  # fmt: skip
+@click.option("--max-trials", default=100, show_default=True, type=click.IntRange(1), metavar="N")
+@click.option(
+    "--timeout", default=0.0, show_default=True, type=click.FloatRange(0), metavar="SECONDS",
+    help="0 stops at the first trial that meets the criterion; otherwise go on that long for a better one.",
+)  # fmt: skip
+@click.option(
+    "--objective", "objectives", multiple=True, metavar="NAME", default=("latency", "size"), show_default=True,
+    help="Also measured for every trial: latency, size or file.py:function; again for several.",
+)  # fmt: skip
+@click.option("--samples", type=click.IntRange(1), metavar="N", help="Calibrate with the first N samples only.")
+@click.option(
+    "--probe-s", default=60.0, show_default=True, type=click.FloatRange(0), help="Seconds for the simulation."
+)
+@click.option("--dynamic", is_flag=True, help="Quantize dynamically, without calibrated ranges.")
+@click.option("--format", "quant_format", default="QDQ", show_default=True, type=click.Choice(["QDQ", "QOperator"]))
+@click.option(
+    "--calibrator", default="minmax", show_default=True, type=click.Choice(["minmax", "entropy", "percentile"])
+)
+@click.option("--per-channel", is_flag=True, help="A scale for each channel of the weights.")
+@click.option("--reduce-range", is_flag=True, help="7 bits for weights, for CPUs without VNNI.")
+@click.option("--symmetric", is_flag=True, help="Activations symmetric around zero.")
+@click.option(
+    "--activation-type", default="int8", show_default=True, type=click.Choice(["int8", "uint8", "int16", "uint16"])
+)
+@click.option("--weight-type", default="int8", show_default=True, type=click.Choice(["int8", "uint8"]))
+@click.option("--preprocess/--no-preprocess", default=True, help="Infer shapes and fold batch norms first.")
+@click.option("--logdir", type=_LOGDIR, default=Path("nc_workspace"), show_default=True)
+@click.option("--resume", is_flag=True, help="Go on with the tuning in the logdir.")
+@click.option("--rebuild", metavar="TRIAL", help="Make the model of a trial once more, such as trial-007.")
+@click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where --rebuild writes the model.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+def tune(
+    model: Path | None, data: str | None, evaluate: str | None, tolerance: float, absolute: bool, lower_is_better: bool,
+    strategy: str, max_trials: int, timeout: float, objectives: tuple[str, ...], samples: int | None, probe_s: float,
+    dynamic: bool, quant_format: str, calibrator: str, per_channel: bool, reduce_range: bool, symmetric: bool,
+    activation_type: str, weight_type: str, preprocess: bool, logdir: Path, resume: bool, rebuild: str | None,
+    output: Path | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Find the fewest ops of MODEL that must stay in fp32, prove it, and write the quantized model.
+
+    Exit code 0: the criterion holds; 1: it does not, the best model found is kept all the same.
+    """
+    from inc_tb.capture import onnxruntime_quantizer
+    from inc_tb.report import show_trial, show_tuned
+    from inc_tb.tune import tune as tune_model
+
+    check_folder(logdir)
+    if rebuild is not None:
+        return _rebuild(rebuild, model, data, logdir, output, as_json)
+    if model is None or data is None or evaluate is None:
+        missing = [n for n, v in (("MODEL", model), ("--data", data), ("--eval", evaluate)) if v is None]
+        raise UsageError(
+            f"{' and '.join(missing)} missing; expected inc-tb tune MODEL --data D --eval file.py:function."
+        )
+    quantizer = onnxruntime_quantizer(
+        approach="dynamic" if dynamic else "static", format=quant_format, calibrator=calibrator,
+        per_channel=per_channel, reduce_range=reduce_range, activation_type=activation_type, weight_type=weight_type,
+        symmetric=symmetric, preprocess=preprocess,
+    )  # fmt: skip
+    printed = err if as_json else out
+    with progress_bar("simulating") as probing:
+        found = tune_model(
+            model, data, evaluate, tolerance=tolerance, relative=not absolute, higher_is_better=not lower_is_better,
+            strategy=strategy, max_trials=max_trials, timeout=timeout, objectives=objectives, quantizer=quantizer,
+            logdir=logdir, resume=resume, samples=samples, probe_s=probe_s,
+            progress=lambda trial, is_best: show_trial(printed, trial, is_best), probing=probing,
+        )  # fmt: skip
+    if as_json:
+        print_json(found.to_json())
+    else:
+        show_tuned(out, found)
+        invite(logdir)
+    return 0 if found.met else 1
+
+
+def _rebuild(name: str, model: Path | None, data: str | None, logdir: Path, output: Path | None, as_json: bool) -> int:
+    from inc_tb.history import find_trial
+    from inc_tb.tune import rebuild
+
+    trial, given = find_trial(logdir, name)
+    source, calibration = model or given.get("model"), data or given.get("calibration")
+    if source is None or calibration is None:
+        raise UsageError(f"{logdir}: does not say which model and data the tuning had; give MODEL and --data.")
+    target = output if output is not None else logdir / f"{name}.onnx"
+    rebuild(source, calibration, trial, target, samples=given.get("samples"))
+    if as_json:
+        print_json({"trial": name, "model": str(target), "fallback": trial.fallback, "config": trial.config})
+    else:
+        say(f"Wrote {target}: {name}, accuracy {trial.accuracy}, {len(trial.fallback)} ops in fp32.")
+    return 0

@@ -1,0 +1,67 @@
+"""The trials of a tuning on disk: what was asked, the baseline, and every trial as it ends."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inc_tb.errors import DataError, UsageError
+from inc_tb.journal import Journal
+from inc_tb.records import Trial
+
+FILE = "tuning.jsonl"
+
+
+class History:
+    """`about` is what must be the same when a tuning goes on; `given` is where its model and data came from."""
+
+    def __init__(self, logdir: Path, about: Mapping[str, Any], given: Mapping[str, Any], *, resume: bool) -> None:
+        self._journal = Journal(logdir / FILE)
+        lines = list(self._journal)
+        asked = {"version": 1, **about}
+        if not lines:
+            self._journal.add({"about": asked, "given": dict(given)})
+        elif not resume:
+            count = sum("trial" in line for line in lines)
+            raise UsageError(
+                f"{logdir} holds a tuning with {count} trials already. Go on with it with --resume (resume=True), or "
+                "give another --logdir."
+            )
+        elif lines[0].get("about") != asked:
+            before = lines[0].get("about", {})
+            differs = [name for name in asked if before.get(name) != asked[name]]
+            raise UsageError(
+                f"{logdir} holds a tuning with another {' and '.join(differs)}; expected the same as before. "
+                "Give the same arguments to resume it, or another --logdir."
+            )
+        self._trials = {line["key"]: msgspec.convert(line["trial"], Trial) for line in lines if "trial" in line}
+        self.baseline: float | None = next((line["baseline"] for line in lines if "baseline" in line), None)
+
+    def trial(self, key: str) -> Trial | None:
+        return self._trials.get(key)
+
+    def set_baseline(self, accuracy: float) -> None:
+        self.baseline = accuracy
+        self._journal.add({"baseline": accuracy})
+
+    def add(self, key: str, trial: Trial) -> None:
+        self._trials[key] = trial
+        self._journal.add({"key": key, "trial": msgspec.to_builtins(trial)})
+
+
+def find_trial(logdir: Path, name: str) -> tuple[Trial, dict[str, Any]]:
+    """A trial of a tuning by its name, and where the tuning's model and data came from."""
+    lines = list(Journal(logdir / FILE))
+    if not lines:
+        raise DataError(f"{logdir}: holds no tuning; expected a folder that inc-tb tune has written ({FILE}).")
+    trials = {line["trial"]["name"]: line["trial"] for line in lines if "trial" in line}
+    if name not in trials:
+        close = difflib.get_close_matches(name, trials, n=3) or list(trials)[-3:]
+        raise UsageError(
+            f"{name}: no such trial in {logdir}; expected one of its {len(trials)}, such as {', '.join(close)}."
+        )
+    return msgspec.convert(trials[name], Trial), lines[0].get("given", {})

@@ -1,0 +1,223 @@
+"""What to try next: one generator a strategy.
+
+It yields attempts and is sent what came of each. To add one: write the generator and put it into STRATEGIES. It
+must depend on nothing but the trials it was sent and what the tuner measures, so that a tuning can be resumed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from inc_tb.capture import Quantizer
+from inc_tb.diagnosis import Diagnosis
+from inc_tb.measured import KeptSet, with_measured_sets
+from inc_tb.probe import screened
+from inc_tb.records import Trial
+from inc_tb.search import HEALTHY, Search
+from inc_tb.simulation import Comparison, Simulation
+
+_BETTER = 0.5
+"""A cheaper cure is taken up if it at least halves the error of the output …"""
+_PROMISING = 2.0
+"""… and tried alone if that brings the error this close to what is needed."""
+_SATURATES = 2.0
+_CLOSE = 1.1
+_ROUGHLY = 4
+"""Samples for single tensors, of which there are many; sets are simulated with more."""
+_TINY = 1e-12
+_LESS = 0.7
+
+
+class Attempt(NamedTuple):
+    settings: Mapping[str, Any]
+    keep: tuple[str, ...] = ()
+    note: str = ""
+
+
+Attempts = Generator[Attempt, Trial, None]
+
+
+class Tuner(Protocol):
+    """What a strategy may ask."""
+
+    quantizer: Quantizer
+    probe_s: float
+    """Seconds for the simulation."""
+    probing: Callable[[int, int], None] | None
+    comparison: dict[str, Comparison]
+
+    @property
+    def allowed(self) -> float:
+        """How much accuracy may be lost."""
+        ...
+
+    def loss(self, trial: Trial) -> float:
+        """How much is lost against fp32."""
+        ...
+
+    def is_met(self, trial: Trial) -> bool: ...
+
+    def diagnosis(self, attempt: Attempt) -> Diagnosis: ...
+
+    def simulation(self, attempt: Attempt, samples: int = ...) -> Simulation: ...
+
+    def real_error(self, attempt: Attempt, simulation: Simulation) -> float:
+        """Of a really quantized model's results, on the samples of the simulation."""
+        ...
+
+    def log_probed(self, trial: Trial, diagnosis: Diagnosis) -> None:
+        """The diagnosis of a trial once more, with what the simulation has found out since."""
+        ...
+
+
+def probe(tuner: Tuner) -> Attempts:
+    """Searches in the simulated model, and confirms with real quantizations.
+
+    Accuracy falls as the error of the output grows. The trials so far therefore tell about which error is needed, and
+    the smallest set that gets there in the simulation is tried next.
+    """
+    first = Attempt(tuner.quantizer.settings)
+    trial = yield first
+    base, trial = yield from _try_cures(tuner, first, trial)
+    simulation, rough = tuner.simulation(base), tuner.simulation(base, samples=_ROUGHLY)
+    order = screened(tuner.diagnosis(base), [unit.name for unit in simulation.model.units])
+    search = Search(simulation, order, rough)
+    search.measure(time.monotonic() + tuner.probe_s, tuner.probing)
+    yield from _narrow_down(tuner, base, trial, search)
+
+
+def _try_cures(tuner: Tuner, base: Attempt, trial: Trial) -> Generator[Attempt, Trial, tuple[Attempt, Trial]]:
+    """What costs less than fp32, where the rules point to it; and the settings to go on with."""
+    simulation = tuner.simulation(base)
+    full = simulation.error_keeping(())
+    found = tuner.diagnosis(base)
+    tensors = {node.name: node.tensor for node in found.graph}
+    cures = dict(tuner.quantizer.cures(base.settings, found.suggestions, tensors))
+    tuner.comparison = compared = simulation.compare()
+    if compared["real"].error > _SATURATES * compared["simulated"].error and base.settings.get("reduce_range") is False:
+        cures["7 bits for weights, because the integer kernels saturate"] = {**base.settings, "reduce_range": True}
+    limit = _needed_error(tuner, full, tuner.loss(trial))
+    for what, settings in cures.items():
+        attempt = Attempt(settings, note=f"instead of fp32: {what}")
+        error = tuner.simulation(attempt).error_keeping(())
+        is_everywhere = not settings.get("int16_tensors")
+        if error <= _PROMISING * limit or (is_everywhere and error <= _BETTER * full):
+            cured = yield attempt
+            if is_everywhere and tuner.loss(cured) < tuner.loss(trial):
+                base, trial, full = attempt, cured, error
+                limit = _needed_error(tuner, full, tuner.loss(trial))
+    return base, trial
+
+
+def _narrow_down(tuner: Tuner, base: Attempt, first: Trial, search: Search) -> Attempts:
+    """Sets between an error of the output that is small enough and one that is too much, until the two meet."""
+    simulation = search.simulation
+    enough, too_much = 0.0, simulation.error_keeping(())
+    # A lost output tells little about small errors; healthy int8 is a better guess then, and costs one trial.
+    limit = max(_needed_error(tuner, too_much, tuner.loss(first)), min(HEALTHY, too_much / 2))
+    met: dict[tuple[str, ...], bool] = {(): False}
+    while too_much > _CLOSE * enough and limit > _TINY:
+        kept = tuple(search.smallest(limit) or search.most())
+        if kept not in met:
+            trial = yield Attempt(base.settings, kept, _simulated_note(simulation, kept))
+            met[kept] = tuner.is_met(trial)
+            needed = _needed_error(tuner, simulation.error_keeping(kept), tuner.loss(trial))
+            if met[kept]:
+                _log_found(tuner, base, first, search, kept)
+        elif kept == tuple(search.most()):
+            break
+        if met[kept]:
+            enough = max(enough, limit)
+            limit = math.sqrt(enough * too_much)
+        else:
+            too_much = min(too_much, limit, simulation.error_keeping(kept))
+            limit = math.sqrt(enough * too_much) if enough > 0 else min(needed, _LESS * too_much)
+    everything = tuple(search.order)
+    if not any(met.values()) and everything not in met:
+        yield Attempt(base.settings, everything, "everything in fp32 that can be")
+
+
+def _needed_error(tuner: Tuner, error: float, loss: float) -> float:
+    """The error of the output at which about the allowed loss of accuracy is expected.
+
+    Rather too much than too little: the first set that is good enough should not be much larger than needed.
+    """
+    if loss <= 0 or not math.isfinite(loss):
+        return _LESS * error
+    return error * min(1.0, tuner.allowed / loss)
+
+
+def _simulated_note(simulation: Simulation, kept: Sequence[str]) -> str:
+    full, left = simulation.error_keeping(()), simulation.error_keeping(kept)
+    return f"simulated: {1 - left / full:.1%} less error at the output" if full > 0 else ""
+
+
+def _log_found(tuner: Tuner, base: Attempt, trial: Trial, search: Search, kept: Sequence[str]) -> None:
+    """The set that met the criterion becomes the first suggestion of the trial that has none of it in fp32."""
+    full, left = search.simulation.error_keeping(()), search.simulation.error_keeping(kept)
+    found = KeptSet(list(kept), left, 1 - left / full if full > 0 else 0.0)
+    how = f"simulated over {len(search.simulation.errors(()))} samples; the trial with just these ops in fp32 proves it"
+    tuner.log_probed(trial, with_measured_sets(tuner.diagnosis(base), found, {}, how))
+
+
+def basic(tuner: Tuner) -> Attempts:
+    """As Neural Compressor's: other settings for all ops, then each op alone in fp32, then the best together."""
+    base = yield from _best_settings(tuner)
+    singles: list[tuple[float, str]] = []
+    for op in _ops(tuner, base):
+        trial = yield Attempt(base.settings, (op,))
+        singles.append((tuner.loss(trial), op))
+    yield from _accumulated(base, [op for _, op in sorted(singles)])
+
+
+def mse(tuner: Tuner) -> Attempts:
+    """As Neural Compressor's: the same, with the ops in the order of their mean squared error."""
+    base = yield from _best_settings(tuner)
+    found = tuner.diagnosis(base)
+    names = [str(found.ops["name"][row]) for row in found.worst(sort="a_inc_mse")]
+    ops = set(_ops(tuner, base))
+    order = [name for name in names if name in ops]
+    for op in order:
+        yield Attempt(base.settings, (op,))
+    yield from _accumulated(base, order)
+
+
+def mse_v2(tuner: Tuner) -> Attempts:
+    """As Neural Compressor's: of all ops, the one whose fp32 brings the output closest joins the set, and so on."""
+    base = Attempt(tuner.quantizer.settings)
+    yield base
+    simulation = tuner.simulation(base)
+    kept: list[str] = []
+    left = _ops(tuner, base)
+    while left:
+        errors = {op: tuner.real_error(Attempt(base.settings, (*kept, op)), simulation) for op in left}
+        best = min(left, key=lambda op: errors[op])
+        kept.append(best)
+        left.remove(best)
+        yield Attempt(base.settings, tuple(kept))
+
+
+def _best_settings(tuner: Tuner) -> Generator[Attempt, Trial, Attempt]:
+    attempts = [Attempt(tuner.quantizer.settings), *(Attempt(s) for s in tuner.quantizer.variants())]
+    losses = []
+    for attempt in attempts:
+        trial = yield attempt
+        losses.append(tuner.loss(trial))
+    return attempts[losses.index(min(losses))]
+
+
+def _accumulated(base: Attempt, order: Sequence[str]) -> Attempts:
+    for count in range(2, len(order) + 1):
+        yield Attempt(base.settings, tuple(order[:count]))
+
+
+def _ops(tuner: Tuner, base: Attempt) -> list[str]:
+    return [unit.name for unit in tuner.simulation(base).model.units]
+
+
+STRATEGIES: Mapping[str, Callable[[Tuner], Attempts]] = {
+    "probe": probe, "basic": basic, "mse": mse, "mse_v2": mse_v2,
+}  # fmt: skip

@@ -1,0 +1,210 @@
+"""Trials until the accuracy criterion holds: each is a quantization, its accuracy, and a run in TensorBoard.
+
+What a strategy wants to try next depends on nothing but what came of its earlier trials. A search that was
+interrupted therefore goes on by running the strategy again and answering from the history what is known already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inc_tb.capture import Array, Quantizer, onnxruntime_quantizer
+from inc_tb.data import load_function, split_function
+from inc_tb.errors import UsageError
+from inc_tb.history import History
+from inc_tb.records import Trial
+from inc_tb.simulation import Comparison
+from inc_tb.strategies import STRATEGIES
+from inc_tb.tuner import BEST_MODEL, Criterion, Evaluate, Objectives, Tuner, calibration_data, key_of, moved
+
+Calibration = str | PathLike[str] | Mapping[str, Array] | Array | Iterable[Any]
+
+
+@dataclass
+class Tuned:
+    """What a tuning has found. `best` meets the criterion with the fewest ops in fp32, or else loses the least."""
+
+    baseline: float
+    target: float
+    met: bool
+    best: Trial
+    model: Path
+    """Where the best model is saved."""
+    reason: str
+    """Why it ended there."""
+    trials: list[Trial] = field(default_factory=list)
+    quantizations: int = 0
+    evaluations: int = 0
+    simulations: int = 0
+    """Subsets that were evaluated in the simulated model."""
+    wall_s: float = 0.0
+    comparison: dict[str, Comparison] = field(default_factory=dict)
+    """The outputs of fp32, of the simulation of all int8, and of the real one, where there was a simulation."""
+    recipe: str = ""
+    """The config of the best trial for the tool that made it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What `inc-tb tune --json` prints."""
+
+        def of(trial: Trial) -> dict[str, Any]:
+            return {
+                "trial": trial.name, "accuracy": trial.accuracy, "fallback": trial.fallback,
+                "objectives": trial.objectives, "wall_s": trial.wall_s, "config": trial.config, "notes": trial.notes,
+            }  # fmt: skip
+
+        names = ("baseline", "target", "met", "reason", "quantizations", "evaluations", "simulations", "wall_s")
+        found = {name: getattr(self, name) for name in names}
+        comparison = msgspec.to_builtins(self.comparison)
+        return {
+            **found,
+            "comparison": comparison,
+            "best": of(self.best),
+            "model": str(self.model),
+            "trials": [of(t) for t in self.trials],
+        }
+
+
+def tune(
+    model: Any,
+    calibration: Calibration,
+    evaluate: str | Evaluate,
+    *,
+    tolerance: float = 0.01,
+    relative: bool = True,
+    higher_is_better: bool = True,
+    strategy: str = "probe",
+    max_trials: int = 100,
+    timeout: float = 0,
+    objectives: Objectives = ("latency", "size"),
+    quantizer: Quantizer | None = None,
+    logdir: str | PathLike[str] = "nc_workspace",
+    resume: bool = False,
+    samples: int | None = None,
+    probe_s: float = 60.0,
+    diagnosis_samples: int = 8,
+    progress: Callable[[Trial, bool], None] | None = None,
+    probing: Callable[[int, int], None] | None = None,
+) -> Tuned:
+    """Find the smallest set of ops that must stay in fp32 for the accuracy to hold, and prove it.
+
+    `calibration` is data as for `diagnose`; `evaluate` gets the path of a candidate model and returns its accuracy, or
+    is "file.py:function". A `timeout` of 0 stops at the first trial that meets the criterion; a number of
+    seconds is used up for a better one. Every trial is a run below `logdir`; with `resume` a tuning that
+    was interrupted goes on there. `samples` limits the calibration data, `probe_s` the time for the simulation,
+    `diagnosis_samples` what each trial is diagnosed with (0: not at all). `progress` is called after each trial, and
+    told whether it is the best so far; `probing` with the subsets simulated and how many there will be.
+    """
+    for name, value, least in (("tolerance", tolerance, 0), ("max_trials", max_trials, 1), ("timeout", timeout, 0)):
+        if value < least:
+            raise UsageError(f"{name}={value} was given; expected {least} or more.")
+    if strategy not in STRATEGIES:
+        raise UsageError(f"strategy {strategy!r} was given; expected one of {', '.join(STRATEGIES)}.")
+    if not callable(evaluate):
+        evaluate = load_function(*split_function(evaluate))
+    tuner = Tuner(
+        model, calibration, evaluate, Criterion(tolerance, relative, higher_is_better),
+        quantizer=quantizer if quantizer is not None else onnxruntime_quantizer(), objectives=objectives,
+        logdir=Path(logdir), samples=samples, probe_s=probe_s, diagnosis_samples=diagnosis_samples, probing=probing,
+    )  # fmt: skip
+    about = {
+        "strategy": strategy, "model": hashlib.sha256(tuner.reference.read_bytes()).hexdigest(), "samples": samples,
+        "criterion": vars(tuner.criterion), "settings": dict(tuner.quantizer.settings),
+    }  # fmt: skip
+    places = {"model": model, "calibration": calibration}
+    given = {name: str(Path(p).absolute()) for name, p in places.items() if isinstance(p, str | PathLike)}
+    with tuner:
+        history = History(Path(logdir), about, {**given, "samples": samples}, resume=resume)
+        return _search(tuner, history, strategy, max_trials, timeout, progress)
+
+
+def _search(
+    tuner: Tuner,
+    history: History,
+    strategy: str,
+    max_trials: int,
+    timeout: float,
+    progress: Callable[[Trial, bool], None] | None,
+) -> Tuned:
+    began = time.monotonic()
+    if history.baseline is None:
+        history.set_baseline(tuner.accuracy(tuner.path_of_model()))
+    tuner.baseline = history.baseline or 0.0
+    attempts = STRATEGIES[strategy](tuner)
+    reason = ""
+    try:
+        attempt = next(attempts)
+        while not reason:
+            trial = history.trial(key_of(attempt))
+            if trial is None:
+                trial = tuner.carry_out(attempt)
+                history.add(key_of(attempt), trial)
+            tuner.trials.append(trial)
+            if tuner.best is trial:
+                tuner.save(attempt)
+            if progress is not None:
+                progress(trial, tuner.best is trial)
+            reason = _why_stop(tuner, trial, max_trials, timeout, time.monotonic() - began)
+            if not reason:
+                attempt = attempts.send(trial)
+    except StopIteration:
+        reason = f"the strategy {strategy} has nothing more to try"
+    except KeyboardInterrupt:
+        reason = "interrupted"
+        if not tuner.trials:
+            raise
+    return _tuned(tuner, reason, time.monotonic() - began)
+
+
+def _why_stop(tuner: Tuner, trial: Trial, max_trials: int, timeout: float, elapsed: float) -> str:
+    if timeout <= 0 and tuner.is_met(trial):
+        return "the first trial that meets the criterion ends the search"
+    if len(tuner.trials) >= max_trials:
+        return f"all {max_trials} trials are used up"
+    return f"the {timeout:g} s are used up" if 0 < timeout < elapsed else ""
+
+
+def _tuned(tuner: Tuner, reason: str, wall_s: float) -> Tuned:
+    best, target = tuner.best, tuner.criterion.target(tuner.baseline)
+    met = tuner.is_met(best)
+    if not met:
+        sign = "at least" if tuner.criterion.higher_is_better else "at most"
+        has = "no accuracy" if best.accuracy is None else f"{best.accuracy:.4g}"
+        reason = f"the best has {has}, {sign} {target:.4g} is wanted; {reason}"
+    return Tuned(
+        tuner.baseline, target, met, best, tuner.logdir / BEST_MODEL, reason, tuner.trials, tuner.quantizations,
+        tuner.evaluations, tuner.simulated, wall_s, tuner.comparison,
+        tuner.quantizer.recipe(best.config, best.fallback),
+    )  # fmt: skip
+
+
+def rebuild(
+    model: Any,
+    calibration: Calibration,
+    trial: Trial,
+    target: str | PathLike[str],
+    *,
+    samples: int | None = None,
+    quantizer: Quantizer | None = None,
+) -> Path:
+    """The model of a trial once more, from what its record says."""
+    tool = quantizer if quantizer is not None else onnxruntime_quantizer()
+    if set(trial.config) != set(tool.settings):
+        raise UsageError(
+            f"{trial.name}: its config has {sorted(trial.config)}, this quantizer takes {sorted(tool.settings)}. "
+            "Rebuild a trial with the quantizer that made it."
+        )
+    with tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
+        prepared = tool.prepare(model, Path(folder))
+        data = calibration_data(prepared, calibration, samples)
+        made = Path(folder, "rebuilt.onnx")
+        tool.quantize(prepared, made, data, trial.config, trial.fallback)
+        return moved(made, Path(target))

@@ -1,0 +1,297 @@
+"""Carries out the trials that a strategy asks for, and measures what it wants to know."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from inc_tb.capture import Batch, Quantizer, measure_latency, open_results, open_switches, read_inputs
+from inc_tb.data import Data, as_batch, load_function, open_data, split_function, take
+from inc_tb.diagnose import diagnose
+from inc_tb.diagnosis import Diagnosis
+from inc_tb.errors import DataError, ModelError, UsageError
+from inc_tb.journal import Journal
+from inc_tb.records import Trial
+from inc_tb.simulation import Comparison, Simulation
+from inc_tb.strategies import Attempt
+
+BEST_MODEL = "best_model.onnx"
+SIMULATIONS = "simulations"
+_BATCH = 8
+_SAMPLES = 16
+_SCREEN_SAMPLES = 4
+_MODELS_KEPT = 3
+Evaluate = Callable[[str], float]
+Objectives = Mapping[str, Evaluate] | Sequence[str | Evaluate]
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """How much accuracy may be lost."""
+
+    tolerance: float = 0.01
+    relative: bool = True
+    higher_is_better: bool = True
+
+    def target(self, baseline: float) -> float:
+        loss = self.tolerance * abs(baseline) if self.relative else self.tolerance
+        return baseline - loss if self.higher_is_better else baseline + loss
+
+    def is_met(self, accuracy: float, baseline: float) -> bool:
+        return self.loss(accuracy, self.target(baseline)) <= 0
+
+    def loss(self, accuracy: float, than: float) -> float:
+        """How much worse than something else."""
+        return than - accuracy if self.higher_is_better else accuracy - than
+
+
+class Tuner:
+    """Carries out what a strategy asks for, and keeps count."""
+
+    def __init__(
+        self, model: Any, calibration: Any, evaluate: Evaluate, criterion: Criterion, *, quantizer: Quantizer,
+        objectives: Objectives, logdir: Path, samples: int | None, probe_s: float, diagnosis_samples: int,
+        probing: Callable[[int, int], None] | None,
+    ) -> None:  # fmt: skip
+        self.criterion = criterion
+        self.quantizer = quantizer
+        self.probe_s = probe_s
+        self.probing = probing
+        self.trials: list[Trial] = []
+        self.baseline = math.nan
+        self.quantizations = self.evaluations = 0
+        self.comparison: dict[str, Comparison] = {}
+        self._model = model
+        self._evaluate = evaluate
+        self.logdir = logdir
+        self._diagnosis_samples = diagnosis_samples
+        self._folder = tempfile.TemporaryDirectory(prefix="inc_tb_tune_")
+        if logdir.exists() and not logdir.is_dir():
+            raise UsageError(f"{logdir}: is a file; expected a folder to write to. Choose another place.")
+        self.reference = quantizer.prepare(model, Path(self._folder.name))
+        self.batches = calibration_data(self.reference, calibration, samples)
+        self._objectives = self._named_objectives(objectives)
+        self._made: dict[str, Path] = {}
+        self._simulations: dict[str, Simulation] = {}
+        self._diagnoses: dict[str, Diagnosis] = {}
+
+    def __enter__(self) -> Tuner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    # What came of it
+
+    @property
+    def best(self) -> Trial:
+        """The one that meets the criterion with the fewest ops in fp32, or else loses the least."""
+        return min(self.trials, key=self._badness)
+
+    def is_met(self, trial: Trial) -> bool:
+        return trial.accuracy is not None and self.criterion.is_met(trial.accuracy, self.baseline)
+
+    def loss(self, trial: Trial) -> float:
+        """How much accuracy is lost against fp32."""
+        return math.inf if trial.accuracy is None else self.criterion.loss(trial.accuracy, self.baseline)
+
+    @property
+    def simulated(self) -> int:
+        """Subsets that were evaluated in a simulation."""
+        return sum(simulation.evaluations for simulation in self._simulations.values())
+
+    @property
+    def allowed(self) -> float:
+        """How much may be lost."""
+        return self.criterion.loss(self.criterion.target(self.baseline), self.baseline)
+
+    def _badness(self, trial: Trial) -> tuple[float, ...]:
+        if self.is_met(trial):
+            return 0, len(trial.fallback) + len(trial.config.get("int16_tensors", ())), self.loss(trial)
+        return 1, self.loss(trial), len(trial.fallback)
+
+    # One trial
+
+    def carry_out(self, attempt: Attempt) -> Trial:
+        name = f"trial-{len(self.trials) + 1:03d}"
+        began = time.monotonic()
+        notes = [attempt.note] if attempt.note else []
+        accuracy: float | None = None
+        objectives: dict[str, float] = {}
+        path: Path | None = None
+        try:
+            path = self.quantized(attempt)
+        except ModelError as error:
+            notes.append(str(error))
+        if path is not None:
+            accuracy = self.accuracy(path)
+            objectives = {key: finite_number(function(str(path)), key) for key, function in self._objectives.items()}
+        trial = Trial(
+            name, accuracy, self.baseline, list(attempt.keep), dict(attempt.settings), objectives,
+            notes=notes, target=self.criterion.target(self.baseline),
+            lower_is_better=not self.criterion.higher_is_better,
+        )  # fmt: skip
+        self._log(trial, attempt, path, began)
+        return trial
+
+    def _log(self, trial: Trial, attempt: Attempt, path: Path | None, began: float) -> None:
+        from inc_tb.events import SummaryWriter
+
+        folder = self.logdir / trial.name
+        if folder.exists():  # of a trial that was cut off before the history had it
+            shutil.rmtree(folder)
+        with SummaryWriter(folder) as writer:
+            if path is not None and self._diagnosis_samples:
+                writer.add_diagnosis(self.diagnosis(attempt))
+            trial.wall_s = time.monotonic() - began
+            writer.add_trial(trial)
+
+    def accuracy(self, path: Path) -> float:
+        self.evaluations += 1
+        try:
+            found = self._evaluate(str(path))
+        except Exception as error:  # the user's own code may raise anything
+            raise UsageError(
+                f"evaluate failed on {path.name}: {type(error).__name__}: {error}. It gets the path of an ONNX model "
+                "and must return a number."
+            ) from error
+        return finite_number(found, "evaluate")
+
+    def save(self, attempt: Attempt) -> None:
+        """As the best model so far."""
+        try:
+            moved(self.quantized(attempt), self.logdir / BEST_MODEL, copy=True)
+        except ModelError:
+            return  # the trial says why there is no model
+
+    # What strategies ask
+
+    def quantized(self, attempt: Attempt) -> Path:
+        """The model of an attempt; the last few are kept."""
+        key = key_of(attempt)
+        if key not in self._made:
+            while len(self._made) >= _MODELS_KEPT:
+                self._made.pop(next(iter(self._made))).unlink(missing_ok=True)
+            target = Path(self._folder.name, f"{key}.onnx")
+            self.quantizations += 1
+            self.quantizer.quantize(self.reference, target, self.batches, attempt.settings, attempt.keep)
+            self._made[key] = target
+        return self._made[key]
+
+    def diagnosis(self, attempt: Attempt) -> Diagnosis:
+        """On few samples: enough to see what is wrong, cheap enough for every trial."""
+        key = key_of(attempt)
+        if key not in self._diagnoses:
+            batches = self._first(self._diagnosis_samples or _SCREEN_SAMPLES)
+            found = diagnose(self.reference, self.quantized(attempt), batches)
+            found.reference = self.path_of_model().name
+            found.quantized = f"{found.reference}, quantized" + (
+                f", {len(attempt.keep)} ops in fp32" if attempt.keep else ""
+            )
+            self._diagnoses = {key: found}
+        return self._diagnoses[key]
+
+    def simulation(self, attempt: Attempt, samples: int = _SAMPLES) -> Simulation:
+        key = f"{key_of(attempt)}-{samples}"
+        if key not in self._simulations:
+            other = next((s for k, s in self._simulations.items() if k.startswith(key_of(attempt))), None)
+            model = other.model if other is not None else open_switches(self.reference, self.quantized(attempt))
+            made = Simulation(model, self.batches, samples=samples)
+            made.remember(Journal(self.logdir / SIMULATIONS / f"{key}.jsonl"), key)
+            self._simulations[key] = made
+        return self._simulations[key]
+
+    def real_error(self, attempt: Attempt, simulation: Simulation) -> float:
+        """Of a really quantized model's results, on the samples of the simulation."""
+        run = open_results(self.quantized(attempt))
+        return simulation.compared([run(batch) for batch in simulation.batches]).error
+
+    def log_probed(self, trial: Trial, diagnosis: Diagnosis) -> None:
+        """The diagnosis of a trial once more, with what the simulation has found out since."""
+        from inc_tb.events import SummaryWriter
+
+        if self._diagnosis_samples:
+            with SummaryWriter(self.logdir / trial.name) as writer:
+                writer.update_diagnosis(diagnosis)
+
+    def _first(self, samples: int) -> list[Batch]:
+        return take(self.batches, samples, read_inputs(self.reference))
+
+    def path_of_model(self) -> Path:
+        return Path(self._model) if isinstance(self._model, str | PathLike) else self.reference
+
+    def _named_objectives(self, given: Objectives) -> dict[str, Evaluate]:
+        if isinstance(given, Mapping):
+            return dict(given)
+        known: dict[str, tuple[str, Evaluate]] = {
+            "size": ("size_kb", lambda path: Path(path).stat().st_size / 1000),
+            "latency": ("latency_ms", lambda path: measure_latency(path, self._first(1)[0])),
+        }
+        found: dict[str, Evaluate] = {}
+        for objective in given:
+            if callable(objective):
+                found[getattr(objective, "__name__", type(objective).__name__)] = objective
+            elif objective in known:
+                name, function = known[objective]
+                found[name] = function
+            elif ":" in objective:
+                found[objective.rpartition(":")[2]] = load_function(*split_function(objective))
+            else:
+                raise UsageError(f"objective {objective!r} was given; expected latency, size or file.py:function.")
+        return found
+
+
+def calibration_data(model: Path, given: Any, samples: int | None) -> Data:
+    """Batches as the model takes them, which can be gone through again and again; files are read anew each time."""
+    inputs = read_inputs(model)
+    if isinstance(given, str | PathLike):
+        given = open_data(given, inputs, _BATCH)
+    elif isinstance(given, Mapping | np.ndarray):
+        given = [given]
+    elif not isinstance(given, Data):
+        given = list(given)
+    data = given if isinstance(given, Data) else Data(lambda: given)
+    data = data.first(samples)
+    wanted = {i.name: i.dtype for i in inputs}
+
+    def fitted(batch: Any) -> Batch:
+        arrays = as_batch(batch, inputs)
+        return {name: np.ascontiguousarray(a, wanted.get(name, a.dtype)) for name, a in arrays.items()}
+
+    if next(iter(data), None) is None:
+        raise DataError("the calibration data has no samples; expected at least one batch. Check the data source.")
+    return Data(lambda: map(fitted, data))
+
+
+def key_of(attempt: Attempt) -> str:
+    told = msgspec.json.encode([sorted(attempt.settings.items()), sorted(attempt.keep)])
+    return hashlib.sha256(told).hexdigest()[:16]
+
+
+def moved(source: Path, target: Path, copy: bool = False) -> Path:
+    """All of the file is there, or what was there before."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    beside = target.with_name(f".{target.name}.part")
+    (shutil.copyfile if copy else shutil.move)(source, beside)
+    return beside.replace(target)
+
+
+def finite_number(value: Any, what: str) -> float:
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise UsageError(f"{what} returned {value!r}; expected a finite number.")
+    return found
