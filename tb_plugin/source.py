@@ -129,10 +129,12 @@ class Source:
             steps = {datum.step: datum for datum in data.get(run, {}).get(_tag(kind), ())}
             if not steps:
                 return Trouble(f"run {run} has no {kind} record. Log one, or choose another run.")
-            if step is not None and step not in steps:
+            # What a later step does not write anew still stands: a probe only adds to the table and the suggestions.
+            standing = [at for at in steps if step is None or at == step or (kind != "ops" and at < step)]
+            if not standing:
                 has = ", ".join(map(str, list(steps)[-10:]))
                 return Trouble(f"run {run} has no {kind} record at step {step}; its last steps are {has}.")
-            datum = steps[max(steps) if step is None else step]
+            datum = steps[max(standing)]
             return Place(run, kind, datum.step, datum.wall_time, tuple(ref.blob_key for ref in datum.values))
 
         return {run: place(run) for run in runs}

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,22 @@ def entry_point(tmp_path_factory: pytest.TempPathFactory) -> Path:
     entry = "[tensorboard_plugins]\nquantization = tb_plugin.loader:QuantizationLoader\n"
     (info / "entry_points.txt").write_text(entry)
     return folder
+
+
+def test_an_update_has_a_new_table_and_keeps_the_rest(tmp_path: Path) -> None:
+    found = make_diagnosis(tmp_path)
+    ranks = [str(i) for i in range(found.ops.count)]
+    later = replace(found, ops=found.ops.replaced({"sensitivity_rank": ranks}), suggestions=[])
+    with inc_tb.SummaryWriter(tmp_path / "run") as writer:
+        writer.add_diagnosis(found)
+        writer.update_diagnosis(later)
+    run = inc_tb.load(tmp_path / "run")
+    assert list(run.diagnoses) == [0, 1]
+    assert run.ops["sensitivity_rank"].tolist() == ranks
+    assert run.suggestions == []
+    assert run.diagnoses[0].suggestions == found.suggestions != []
+    assert run.diagnosis.histograms == run.diagnoses[0].histograms != []
+    assert run.diagnosis.graph == found.graph
 
 
 def test_tensorboard_finds_and_takes_our_loader(entry_point: Path) -> None:

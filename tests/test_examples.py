@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import inc_tb
@@ -36,6 +38,40 @@ def test_onnx_fallback(tmp_path: Path) -> None:
 def test_existing_logging(tmp_path: Path) -> None:
     assert "step 20" in run("existing_logging.py", tmp_path)
     assert set(inc_tb.load(tmp_path / "training").diagnoses) == {0, 10, 20}
+
+
+def test_tune_onnx(tmp_path: Path) -> None:
+    printed = run("tune_onnx.py", tmp_path)
+    first, second = (inc_tb.load(tmp_path / f"trial-00{i}").trial for i in (1, 2))
+    assert first.accuracy < first.baseline - 0.2
+    assert second.accuracy >= second.target
+    assert second.fallback == ["/conv1/Conv", "/conv2/Conv"]
+    assert (tmp_path / "best_model.onnx").is_file()
+    assert 'nodes_to_exclude=[\n        "/conv1/Conv",' in printed
+
+
+def test_shapley_objective(tmp_path: Path) -> None:
+    run("shapley_objective.py", tmp_path)
+    first, second = (inc_tb.load(tmp_path / f"trial-00{i}").trial.objectives for i in (1, 2))
+    assert set(first) == {"latency_ms", "size_kb", "shapley_mse"}
+    assert second["shapley_mse"] < first["shapley_mse"] / 10
+
+
+def test_shapley_values_are_those_of_the_definition() -> None:
+    """With a linear score a part's value is its weight times what it adds, whatever the order."""
+    from examples import shapley_objective as example
+
+    class Linear:
+        def run(self, _: None, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+            return [feeds["image"].reshape(-1, 64) @ weights]
+
+    rng = np.random.default_rng(0)
+    weights, images, blank = rng.normal(size=(64, 3)), rng.normal(size=(2, 1, 8, 8)), rng.normal(size=(1, 8, 8))
+    example.onnxruntime = SimpleNamespace(InferenceSession=lambda _: Linear())
+    found = example.shapley_values("", images, blank, np.array([0, 2]))
+    parts = (images - blank)[:, 0] * np.stack([weights[:, 0], weights[:, 2]]).reshape(2, 8, 8)
+    expected = parts.reshape(2, 4, 2, 4, 2).sum(axis=(2, 4)).reshape(2, 16)
+    assert found == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.slow

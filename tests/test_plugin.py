@@ -358,6 +358,20 @@ class TestOneOp:
         assert "run gone is no longer there" in contents["parts"][0]["error"]
 
     @each_loader
+    def test_what_a_later_step_does_not_write_anew_still_stands(self, loader: Any, tmp_path: Path) -> None:
+        with inc_tb.SummaryWriter(tmp_path / "run") as writer:
+            writer.add_diagnosis(by_hand(["a"], 1.0))
+            writer.update_diagnosis(by_hand(["a"], 2.0))
+            writer.add_diagnosis(by_hand(["a"], 3.0))
+        with loader(tmp_path) as found:
+            tab = Tab(found.provider)
+            for step, written in ((0, 0), (1, 0), (2, 2)):
+                where = [("run", "run"), ("step", step)]
+                contents, blobs = tab.contents("/columns", [*where, ("name", "added_sqnr_db")])
+                assert numbers(contents["parts"][0], blobs) == [step + 1.0]
+                assert tab.contents("/histogram", [*where, ("op", "a")])[0]["parts"][0]["step"] == written
+                assert tab.contents("/record", [*where, ("kind", "suggestions")])[0]["parts"][0]["step"] == step
+
     def test_of_many_only_its_chunk_is_read(self, loader: Any, tmp_path: Path) -> None:
         ops = [f"op {i}" for i in range(100)]
         with inc_tb.SummaryWriter(tmp_path / "run") as writer:
