@@ -8,12 +8,9 @@ folded batch norms and long training.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -22,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from inc_tb.capture import Input
+from inc_tb.capture import Input, onnxruntime_quantizer
 from inc_tb.data import open_data
 from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import ModelError
 from inc_tb.events import SummaryWriter
+from inc_tb.probe import probe
 from inc_tb.records import Trial
 from inc_tb.report import show_diagnosis, show_trials
 
@@ -35,6 +33,8 @@ OUTLIERS = {3: 200.0, 11: 100.0}
 """Channel of the first convolution -> factor."""
 CALIBRATION_SAMPLES = 200
 DIAGNOSIS_SAMPLES = 128
+PROBE_SAMPLES = 32
+PROBE_S = 20.0
 TOLERANCE = 0.01
 """What a tuning would accept: one percent less than fp32."""
 Images = npt.NDArray[np.float32]
@@ -52,6 +52,8 @@ def run_demo(console: Console, logdir: Path) -> list[Trial]:
     with tempfile.TemporaryDirectory() as folder:
         fp32 = Path(folder, "digits_cnn.onnx")
         onnx.save(add_outlier_channels(onnx.load(_shipped("digits_cnn.onnx"))), fp32)
+        quantizer = onnxruntime_quantizer(preprocess=False)
+        calibration = [{"image": rows} for rows in np.array_split(images[~held_out][:CALIBRATION_SAMPLES], 8)]
         test = images[held_out], labels[held_out]
         baseline = _accuracy(fp32, *test)
         share = f"{baseline:.4f} of {len(test[1])} held-out images"
@@ -61,13 +63,13 @@ def run_demo(console: Console, logdir: Path) -> list[Trial]:
         def attempt(name: str, fallback: Sequence[str]) -> Diagnosis:
             start = time.monotonic()
             int8 = Path(folder, f"{name}.onnx")
-            _quantize(fp32, int8, images[~held_out][:CALIBRATION_SAMPLES], fallback)
+            quantizer.quantize(fp32, int8, calibration, quantizer.settings, fallback)
             accuracy = _accuracy(int8, *test)
             found = diagnose(fp32, int8, {"image": images[held_out][:DIAGNOSIS_SAMPLES]})
             found.reference, found.quantized = fp32.name, int8.name
-            config = {"quantizer": "onnxruntime", "format": "QDQ", "per_channel": False}
+            size = {"size_kb": int8.stat().st_size / 1000}
             trial = Trial(
-                name, accuracy, baseline, list(fallback), config, {"size_kb": int8.stat().st_size / 1000},
+                name, accuracy, baseline, list(fallback), dict(quantizer.settings), size,
                 wall_s=time.monotonic() - start, target=baseline * (1 - TOLERANCE),
             )  # fmt: skip
             with SummaryWriter(logdir / name) as writer:
@@ -76,8 +78,10 @@ def run_demo(console: Console, logdir: Path) -> list[Trial]:
             trials.append(trial)
             return found
 
-        full = attempt("1-int8", [])
+        found = attempt("1-int8", [])
         _say(console, "1. Everything in int8", trials[-1])
+        int8, samples = Path(folder, "1-int8.onnx"), {"image": images[held_out][:PROBE_SAMPLES]}
+        full = probe(fp32, int8, samples, budget_s=PROBE_S, logdir=logdir / "1-int8", diagnosis=found).diagnosis
         show_diagnosis(console, full, top=6)
 
         by_mse = [full.ops["name"][row] for row in full.worst(2, sort="a_inc_mse")]
@@ -120,32 +124,6 @@ def add_outlier_channels(model: Any) -> Any:
         values = numpy_helper.to_array(weights[name]) * factor
         weights[name].CopyFrom(numpy_helper.from_array(values.astype(np.float32), name))
     return model
-
-
-def _quantize(source: Path, target: Path, images: Images, exclude: Sequence[str]) -> None:
-    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
-
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._batches: Iterator[Any] = iter({"image": rows} for rows in np.array_split(images, 8))
-
-        def get_next(self) -> Any:
-            return next(self._batches, None)
-
-    with _quiet():
-        quantize_static(source, target, Reader(), quant_format=QuantFormat.QDQ, nodes_to_exclude=list(exclude))
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Advice of onnxruntime about pre-processing is not news here."""
-    before = logging.root.level
-    logging.root.setLevel(logging.ERROR)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            yield
-    finally:
-        logging.root.setLevel(before)
 
 
 def _accuracy(model: Path, images: Images, labels: npt.NDArray[np.int64]) -> float:

@@ -68,24 +68,36 @@ def with_effects(diagnosis: Diagnosis, effects: Collection[UnitEffect], why_not:
     return replace(diagnosis, ops=diagnosis.ops.replaced(columns))
 
 
+def with_kept(diagnosis: Diagnosis, kept: Sequence[str]) -> Diagnosis:
+    """Configs that go on keeping in fp32 what the model keeps already."""
+    if not kept:
+        return diagnosis
+    suggestions = [
+        msgspec.structs.replace(s, recipes=_configs(diagnosis, [*kept, *(op for op in s.ops if op not in kept)]))
+        for s in diagnosis.suggestions
+    ]
+    return replace(diagnosis, suggestions=suggestions)
+
+
 def with_measured_sets(
-    diagnosis: Diagnosis, explaining: KeptSet | None, measured: Mapping[int, KeptSet], how: str
+    diagnosis: Diagnosis, explaining: KeptSet | None, measured: Mapping[int, KeptSet], units: Collection[str], how: str
 ) -> Diagnosis:
     """Suggestions ranked by what they do to the output: first the set that explains the loss, then the others.
 
     `measured` has what following the suggestions of these ranks does. What was not measured keeps its order behind.
+    Suggestions may name ops besides the `units`, which change nothing.
     """
     suggestions = [_with_effect(s, measured[s.rank], how) if s.rank in measured else s for s in diagnosis.suggestions]
     suggestions.sort(key=lambda s: -measured[s.rank].recovered if s.rank in measured else 1.0)
     notes = list(diagnosis.notes)
     if explaining is not None and explaining.units:
-        same = [s for s in suggestions if s.rank in measured and set(measured[s.rank].units) == set(explaining.units)]
+        same = [s for s in suggestions if set(s.ops).intersection(units) == set(explaining.units)]
         first = _as_suggestion(diagnosis, explaining, how, same or suggestions)
         suggestions = [first, *(s for s in suggestions if s not in same)]
         if len(explaining.units) > SPREAD_OVER:
             notes.append(
                 f"the error is spread: it takes {len(explaining.units)} ops in fp32 to remove "
-                f"{explaining.recovered:.0%} of it at the output. Other settings (per channel, another calibrator, "
+                f"{_share(explaining.recovered)} of it at the output. Other settings (per channel, another calibrator, "
                 "16-bit activations) may do more than keeping ops in fp32"
             )
     ranked = [msgspec.structs.replace(s, rank=rank) for rank, s in enumerate(suggestions, start=1)]
@@ -105,17 +117,26 @@ def _as_suggestion(diagnosis: Diagnosis, kept: KeptSet, how: str, related: Seque
     """With the words of a rule that has found the same reason, where one has."""
     names = [str(name) for name in diagnosis.ops["name"]]
     row = {name: i for i, name in enumerate(names)}
-    tensors = {node.name: node.tensor for node in diagnosis.graph}
     ops = [name for name in kept.units if name in row]
-    texts = {recipe.tool: write(recipe, ops, tensors) for recipe in recipes_for(diagnosis.framework, diagnosis.ops)}
     weights = [(float(diagnosis.ops["params"][row[op]]), str(diagnosis.ops["weight_dtype"][row[op]])) for op in ops]
     together = "together " if len(ops) > 1 else ""
     measured = (
         f"keeping {'this op' if len(ops) == 1 else f'these {len(ops)} ops'} in fp32 {together}removes "
-        f"{kept.recovered:.1%} of the error at the output"
+        f"{_share(kept.recovered)} of the error at the output"
     )
     cause = next((s for s in related if set(kept.units) <= set(s.ops)), None)
     because = f"{cause.because}; {measured}" if cause is not None else measured
     evidence = {**(cause.evidence if cause is not None else {}), "error_left": kept.error, "recovered": kept.recovered}
     rule = cause.rule if cause is not None else EXPLAINING
-    return Suggestion(ops, rule, because, evidence, texts, "", 1, [_recovers(kept, how), *costs_of(weights)])
+    effects = [_recovers(kept, how), *costs_of(weights)]
+    return Suggestion(ops, rule, because, evidence, _configs(diagnosis, ops), "", 1, effects)
+
+
+def _configs(diagnosis: Diagnosis, ops: Sequence[str]) -> dict[str, str]:
+    tensors = {node.name: node.tensor for node in diagnosis.graph}
+    return {r.tool: write(r, ops, tensors) for r in recipes_for(diagnosis.framework, diagnosis.ops)}
+
+
+def _share(share: float) -> str:
+    """Nothing is removed wholly."""
+    return "over 99.9%" if share > 0.999 else f"{share:.1%}"

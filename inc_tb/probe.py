@@ -162,7 +162,7 @@ class _Prober:
                 measured[suggestion.rank] = self._kept(kept)
         samples = len(self._simulation.errors(()))
         how = f"measured with these ops in fp32 and all others rounded, over {samples} samples, in fp32 kernels"
-        self._diagnosis = with_measured_sets(self._diagnosis, self._result.explaining, measured, how)
+        self._diagnosis = with_measured_sets(self._diagnosis, self._result.explaining, measured, units, how)
 
     def _kept(self, units: Sequence[str]) -> KeptSet:
         full, left = self._simulation.error_keeping(()), self._simulation.error_keeping(units)

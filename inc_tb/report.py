@@ -6,6 +6,7 @@ import difflib
 import math
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
@@ -19,8 +20,8 @@ from inc_tb.simulation import Comparison
 from inc_tb.tune import Tuned
 
 ACTIVATION_COLUMNS = (
-    "verdict", "added_sqnr_db", "arrived_sqnr_db", "total_sqnr_db", "a_min", "a_max", "a_rmse_lsb", "a_clipped",
-    "a_channel_ratio", "a_mse", "type",
+    "verdict", "sensitivity", "added_sqnr_db", "arrived_sqnr_db", "total_sqnr_db", "a_min", "a_max", "a_rmse_lsb",
+    "a_clipped", "a_channel_ratio", "a_mse", "type",
 )  # fmt: skip
 WEIGHT_COLUMNS = ("w_sqnr_db", "w_min", "w_max", "w_mean", "w_std", "w_var", "w_channel_ratio", "w_mse", "weight_dtype")
 _COLUMN_WIDTH = 11
@@ -76,7 +77,7 @@ def show_trial(console: Console, trial: Trial, is_best: bool) -> None:
     """One line as soon as a trial has ended."""
     accuracy = "failed" if trial.accuracy is None else f"{trial.accuracy:.4f}"
     drop = "" if trial.drop is None else f"drop {trial.drop:+.4f}"
-    kept = f"{len(trial.fallback)} ops in fp32" if trial.fallback else "no op in fp32"
+    kept = f"{len(trial.fallback)} op{'s' * (len(trial.fallback) > 1)} in fp32" if trial.fallback else "no op in fp32"
     took = "" if trial.wall_s is None else f"{trial.wall_s:.1f} s"
     note = f"  [dim]{escape(trial.notes[0])}[/]" if trial.notes else ""
     mark = " [green]best so far[/]" if is_best else ""
@@ -139,7 +140,8 @@ def _show_table(
 ) -> None:
     """As many of the columns as fit, the one that is sorted by among them."""
     room = max(2, (console.width - _NAME_WIDTH) // (_COLUMN_WIDTH + 1))
-    chosen = [c for c in columns if c != sort][: room - 1]
+    empty = {"sensitivity"} if np.isnan(diagnosis.ops["sensitivity"]).all() else set()
+    chosen = [c for c in columns if c != sort and c not in empty][: room - 1]
     kept = [c for c in columns if c in chosen or c == sort]
     kept += [] if sort in (*kept, "name") else [sort]
     measured = "w_mse" if columns is WEIGHT_COLUMNS else "a_mse"

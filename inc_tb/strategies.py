@@ -152,7 +152,7 @@ def _needed_error(tuner: Tuner, error: float, loss: float) -> float:
 
 def _simulated_note(simulation: Simulation, kept: Sequence[str]) -> str:
     full, left = simulation.error_keeping(()), simulation.error_keeping(kept)
-    return f"simulated: {1 - left / full:.1%} less error at the output" if full > 0 else ""
+    return f"simulated error at the output: {left:.2g}, all int8 {full:.2g}"
 
 
 def _log_found(tuner: Tuner, base: Attempt, trial: Trial, search: Search, kept: Sequence[str]) -> None:
@@ -160,7 +160,7 @@ def _log_found(tuner: Tuner, base: Attempt, trial: Trial, search: Search, kept: 
     full, left = search.simulation.error_keeping(()), search.simulation.error_keeping(kept)
     found = KeptSet(list(kept), left, 1 - left / full if full > 0 else 0.0)
     how = f"simulated over {len(search.simulation.errors(()))} samples; the trial with just these ops in fp32 proves it"
-    tuner.log_probed(trial, with_measured_sets(tuner.diagnosis(base), found, {}, how))
+    tuner.log_probed(trial, with_measured_sets(tuner.diagnosis(base), found, {}, search.order, how))
 
 
 def basic(tuner: Tuner) -> Attempts:

@@ -22,6 +22,7 @@ from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, ModelError, UsageError
 from inc_tb.journal import Journal
+from inc_tb.measured import with_kept
 from inc_tb.records import Trial
 from inc_tb.simulation import Comparison, Simulation
 from inc_tb.strategies import Attempt
@@ -199,7 +200,7 @@ class Tuner:
             found.quantized = f"{found.reference}, quantized" + (
                 f", {len(attempt.keep)} ops in fp32" if attempt.keep else ""
             )
-            self._diagnoses = {key: found}
+            self._diagnoses = {key: with_kept(found, attempt.keep)}
         return self._diagnoses[key]
 
     def simulation(self, attempt: Attempt, samples: int = _SAMPLES) -> Simulation:

@@ -28,6 +28,18 @@ const MEANINGS: Record<string, Meaning> = {
     [25, null],
     "Signal to noise of the op's output when only its own quantization is at work.",
   ),
+  error_left: meaning(
+    "error left at the output",
+    "ratio",
+    [null, 0.003],
+    "Error of the model's output with these ops in fp32, relative to how much the output varies between samples.",
+  ),
+  recovered: meaning(
+    "error removed",
+    "share",
+    null,
+    "Share of the output's error that goes away when these ops stay in fp32. Measured with all of them together.",
+  ),
   channel_ratio: meaning(
     "channel ratio",
     "ratio",

@@ -34,6 +34,7 @@ export const DEFAULT_COLUMNS = [
   "name",
   "type",
   "verdict",
+  "sensitivity",
   "added_sqnr_db",
   "arrived_sqnr_db",
   "total_sqnr_db",
@@ -138,6 +139,15 @@ export function headerOf(ofRun: string): Loadable<TableHeader> {
 export function column(name: string, ofRun: string = run.value, atStep = stepOf(ofRun)): Loadable<Column> {
   return ask("ops", ofRun, atStep, (where) => api.column(where, name));
 }
+
+/** Whether the chosen run has measured what its ops do at the output. */
+export const isProbed = computed(() => {
+  const found = column("sensitivity");
+  return (
+    found.state === "ready" && found.value.kind === "number" && found.value.values.some((value) => !Number.isNaN(value))
+  );
+});
+export const hasDefaultColumns = computed(() => columns.value.join() === DEFAULT_COLUMNS.join());
 
 export function columnsOf(names: string[]): Map<string, Loadable<Column>> {
   return new Map(names.map((name) => [name, column(name)]));
@@ -291,7 +301,8 @@ const REMEMBERED = "inc-tb.quantization.columns";
 
 function remember(): void {
   try {
-    localStorage.setItem(REMEMBERED, JSON.stringify({ columns: columns.value, pinned: pinned.value }));
+    const chosen = hasDefaultColumns.value ? undefined : columns.value;
+    localStorage.setItem(REMEMBERED, JSON.stringify({ columns: chosen, pinned: pinned.value }));
   } catch {
     // Browsers may forbid storage in frames; then the columns last as long as the page.
   }

@@ -22,6 +22,7 @@ const QUANTIZATION = [
   "weight_granularity",
   "unit",
 ];
+const EFFECT = ["sensitivity", "sensitivity_low", "sensitivity_high", "sensitivity_rank", "recovery"];
 const PLACE = ["arrived_sqnr_db", "added_sqnr_db", "total_sqnr_db", "a_worst_channel_sqnr_db"];
 
 export function OpDetail() {
@@ -72,6 +73,7 @@ function Body({ name }: { name: string }) {
       </p>
       {told && <p class="d-reason">{told}.</p>}
       <ErrorBars columns={place} row={row} reason={reason} />
+      {state.isProbed.value && <Facts title="Effect at the output" names={EFFECT} row={row} />}
       <Tensors name={name} clipped={numberAt(clipped, row)} />
       {state.histograms(name).state !== "loading" && (
         <>

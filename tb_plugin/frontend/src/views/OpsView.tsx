@@ -23,7 +23,11 @@ const ALWAYS = ["name", "type", "verdict", "reason", "index", "added_sqnr_db", "
 
 const known = computed((): TableHeader | undefined => readyValue(state.header.value));
 const present = computed(() => new Set(known.value?.columns.map(({ name }) => name)));
-const shown = computed(() => state.columns.value.filter((name) => present.value.has(name)));
+const shown = computed(() => {
+  const here = state.columns.value.filter((name) => present.value.has(name));
+  // Unless the user has chosen it, a column that is empty in a run that was not probed would only take room.
+  return state.isProbed.value || !state.hasDefaultColumns.value ? here : here.filter((name) => name !== "sensitivity");
+});
 const needed = computed(() => {
   const sortedBy = state.sort.value.map(({ column }) => column);
   return [...new Set([...ALWAYS, ...shown.value, ...sortedBy])].filter((name) => present.value.has(name));
