@@ -14,6 +14,8 @@ from inc_tb.rules import RULES, Finding, finite
 from inc_tb.scene import LAYOUT, WATCH_DB, Scene, added_db, harm_db
 
 PATTERN_EXCESS = 1.5
+ONE_CURE = {"weights_per_tensor": "onnxruntime-per-channel"}
+"""Rules whose cure is one setting for all ops at once, and the recipe that sets it."""
 
 
 def judge(measurements: Sequence[Measurement], framework: str) -> list[Suggestion]:
@@ -56,13 +58,15 @@ def _grouped(findings: Sequence[Finding], scene: Scene) -> list[list[Finding]]:
     """
     groups: dict[tuple[str, tuple[str, ...]], list[Finding]] = {}
     for finding in findings:
-        key = finding.rule, tuple(sorted(re.sub(r"\d+", "#", name) for name in finding.ops))
+        alike = () if finding.rule in ONE_CURE else tuple(sorted(re.sub(r"\d+", "#", name) for name in finding.ops))
+        key = finding.rule, alike
         groups.setdefault(key, []).append(finding)
     split: list[list[Finding]] = []
     for group in groups.values():
         names = {name for finding in group for name in finding.ops}
         caught = _matching(patterns_of(sorted(names)), scene)
-        split += [group] if caught <= PATTERN_EXCESS * len(names) else [[finding] for finding in group]
+        is_one = group[0].rule in ONE_CURE or caught <= PATTERN_EXCESS * len(names)
+        split += [group] if is_one else [[finding] for finding in group]
     return sorted(split, key=lambda group: -group[0].score)
 
 
@@ -75,14 +79,20 @@ def _as_suggestion(
 ) -> Suggestion:
     worst = group[0]
     ops = sorted({name for f in group for name in f.ops}, key=lambda name: scene.by_name[name].op.index)
-    patterns = patterns_of(ops) if len(group) > 1 else []
+    has_one_cure = worst.rule in ONE_CURE
+    patterns = patterns_of(ops) if len(group) > 1 and not has_one_cure else []
     because, evidence = worst.because, dict(worst.evidence)
+    if has_one_cure and len(group) > 1:
+        because += f". The same in {len(group)} places, which one setting cures"
+        evidence.update(places=len(group))
     if patterns:
         matched = _matching(patterns, scene)
         because += f". The same in {len(group)} places ({matched} ops match {' and '.join(patterns)})"
         evidence.update(places=len(group), matches=matched)
     tensors = {name: scene.by_name[name].op.tensor for name in ops}
-    texts = {recipe.tool: write(recipe, ops, tensors, patterns) for recipe in templates}
+    cure = ONE_CURE.get(worst.rule)
+    first = sorted(templates, key=lambda recipe: recipe.tool != cure)  # what costs less than fp32 comes first
+    texts = {recipe.tool: write(recipe, ops, tensors, patterns) for recipe in first}
     effects = effects_of([scene.by_name[name].op for name in ops], noise)
     return Suggestion(ops, worst.rule, because, evidence, texts, "|".join(patterns), rank, effects)
 

@@ -36,6 +36,14 @@ ONNXRUNTIME_INT16 = Recipe(
     "Keeps the ops quantized and gives what they write 16 bits. Cures causes in the activations, not those in the "
     "weights, which stay int8. On a CPU, ops that touch a 16-bit tensor compute in float.",
 )  # fmt: skip
+ONNXRUNTIME_PER_CHANNEL = Recipe(
+    "onnxruntime-per-channel", "ONNX Runtime: a scale per channel",
+    "from onnxruntime.quantization import {types}{quantize}\n\n"
+    "{quantize}(\n    model_input, model_output,{calibration}\n    per_channel=True,\n{settings})",
+    "", "", "",
+    "Keeps no op in fp32: the weights of every op get a scale for each channel. Cures causes in the weights, not those "
+    "in the activations.",
+)  # fmt: skip
 # Neural Compressor looks names up after onnxruntime has optimized the model and a Gemm was taken apart; a key that is
 # the plain name of such an op would match nothing, without a word.
 INC = Recipe(
@@ -103,7 +111,8 @@ PLAIN = Recipe("json", "JSON: list of names", '{"fp32": [\n', "    {name}", ",\n
 
 RECIPES: Mapping[str, Sequence[Recipe]] = {
     "onnx": (
-        ONNXRUNTIME, ONNXRUNTIME_INT16, INC, INC_ONNX, INC_TORCH, NNCF, TORCH, TORCH_PT2E, TFLITE, PLAIN,
+        ONNXRUNTIME, ONNXRUNTIME_INT16, ONNXRUNTIME_PER_CHANNEL, INC, INC_ONNX, INC_TORCH, NNCF, TORCH, TORCH_PT2E,
+        TFLITE, PLAIN,
     ),
 }  # fmt: skip
 STATIC_ONLY = (ONNXRUNTIME_INT16, INC_ONNX)
@@ -111,6 +120,7 @@ STATIC_ONLY = (ONNXRUNTIME_INT16, INC_ONNX)
 
 ALIASES: Mapping[str, str] = {
     "ort": "onnxruntime", "nodes-to-exclude": "onnxruntime",
+    "per-channel": "onnxruntime-per-channel", "ort-per-channel": "onnxruntime-per-channel",
     "ort-int16": "onnxruntime-int16", "int16": "onnxruntime-int16", "tensorquantoverrides": "onnxruntime-int16",
     "neural-compressor": "inc", "inc2": "inc", "op-name-dict": "inc",
     "onnx-neural-compressor": "inc-onnx", "set-local": "inc-torch",
@@ -165,7 +175,8 @@ def fitted(framework: str, settings: Settings) -> list[Recipe]:
             text = text.replace(word, meaning)
         return text
 
-    chosen = [r for r in RECIPES.get(framework, ()) if not (settings.dynamic and r in STATIC_ONLY)]
+    useless = [*(STATIC_ONLY if settings.dynamic else ()), *([ONNXRUNTIME_PER_CHANNEL] if settings.per_channel else ())]
+    chosen = [r for r in RECIPES.get(framework, ()) if r not in useless]
     return [msgspec.structs.replace(r, before=filled(r.before), after=filled(r.after)) for r in chosen]
 
 

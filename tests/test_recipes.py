@@ -73,7 +73,7 @@ def test_every_text_is_python_that_holds_the_names(recipe: Recipe) -> None:
     strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     if "{pattern}" in recipe.item:
         assert all([s for s in strings if isinstance(s, str) and re.fullmatch(s, name)] for name in ODD)
-    elif "{module}" not in recipe.item:
+    elif recipe.item and "{module}" not in recipe.item:
         assert set(ODD) <= strings
 
 
@@ -187,6 +187,18 @@ def test_onnxruntime_keeps_the_settings_of_the_model(tmp_path: Path) -> None:
     scales = {t.name: t.dims for t in model.graph.initializer if t.name.endswith("_scale")}
     assert list(scales["conv3.weight_scale"]) == [64]
     assert types["/Relu_4_output_0"] == TensorProto.UINT8
+
+
+def test_a_scale_per_channel_keeps_no_op_in_fp32(tmp_path: Path) -> None:
+    demo = DemoModel(tmp_path)
+    text = recipes(CULPRITS)["onnxruntime-per-channel"]
+    model, types = demo.quantize(text)
+    scales = {t.name: list(t.dims) for t in model.graph.initializer if t.name.endswith("weight_scale")}
+    assert scales["conv1.weight_scale"] == [16]
+    assert scales["conv3.weight_scale"] == [64]
+    assert "/Relu_output_0" in types  # what the culprits write is still rounded
+    per_channel = Settings(per_channel=True, activation="int8", weight="int8")
+    assert "onnxruntime-per-channel" not in recipes(CULPRITS, settings=per_channel)
 
 
 def test_a_dynamic_model_stays_dynamic(tmp_path: Path) -> None:
@@ -325,7 +337,7 @@ def test_tools_have_other_names_too() -> None:
     assert set(ALIASES.values()) <= {recipe.tool for recipe in RECIPES}
     assert not set(ALIASES) & {recipe.tool for recipe in RECIPES}
     with pytest.raises(
-        UsageError, match=r"format 'caffe' is not .* one of onnxruntime, onnxruntime-int16, inc, .*json"
+        UsageError, match=r"format 'caffe' is not .* one of onnxruntime, onnxruntime-int16, .*json"
     ):
         find_recipe(RECIPES, "caffe")
 

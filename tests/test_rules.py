@@ -172,6 +172,22 @@ def test_weights_per_tensor_where_a_scale_per_channel_would_help() -> None:
     assert "per_channel=True" in found.because
 
 
+def test_one_setting_cures_all_weights_per_tensor() -> None:
+    """One suggestion for all of them, whose first config keeps nothing in fp32."""
+    w = rng.standard_normal((16, 64)).astype(np.float32)
+    w[3] *= 100
+    ops = [op("a", "Relu")]
+    for name, before, added in (("stem", "a", 8.0), ("head", "stem", 4.0), ("other", "head", 6.0)):
+        ops.append(op(name, inputs=[before], added=added, weight=weights(w), params=w.size))
+    found = only(*ops, op("z", "Tanh", ["other"]))
+    assert found.ops == ["stem", "head", "other"]
+    assert "the weights of head" in found.because
+    assert "The same in 3 places" in found.because
+    assert next(iter(found.recipes)) == "onnxruntime-per-channel"
+    assert "per_channel=True" in found.recipe
+    assert "exclude" not in found.recipe
+
+
 def test_weight_outliers_where_a_scale_per_channel_would_not_help() -> None:
     # One weight of 20 in every channel carries nearly all the energy, so the SQNR is fine, but the step that it
     # forces, 20/127, makes zeros of all the others.

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     "--format",
     "tool",
     metavar="FORMAT",
-    help="The tool to write for: onnxruntime, onnxruntime-int16, inc, inc-onnx, inc-torch, nncf, torch, torch-pt2e, "
-    "tflite or json, as far as it fits the run's framework.  [default: the first that fits]",
+    help="The tool to write for: onnxruntime, onnxruntime-int16, onnxruntime-per-channel, inc, inc-onnx, inc-torch, "
+    "nncf, torch, torch-pt2e, tflite or json, as far as it fits the run's framework.  [default: the first that fits]",
 )
 @click.option(
     "--rank", "ranks", multiple=True, type=int, metavar="N", help="Which suggestion; again for several in one config."
