@@ -171,6 +171,12 @@ def onnxruntime_quantizer(**settings: Any) -> Quantizer:
     return made
 
 
+def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]]) -> Any:
+    """The model as ONNX Runtime quantizes it to these ranges of its tensors."""
+    _onnx()
+    return importlib.import_module("inc_tb.adapters.onnx.quantizer").quantize_to_ranges(model, ranges)
+
+
 def read_inputs(model: Any) -> list[Input]:
     """What a model takes."""
     if _kind(model) == "onnx":

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inc_tb.capture import Array, open_switches
+from inc_tb.capture import Array, open_switches, quantize_to_ranges
 from inc_tb.data import open_data
 from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
@@ -64,10 +64,13 @@ def probe(
 ) -> Probe:
     """Quantize one unit at a time, in one session, and see what that does to the model's output.
 
-    Units come in the order of the diagnosis, which is made unless it is given. Samples beyond `samples` are not
-    used. With a `logdir` (the folder of a run) the op table is logged as it fills, and a probe that was
-    interrupted goes on where it was. `progress` is called with the evaluations done and those there will be.
+    `quantized` is the quantized model, or the calibrated range (low, high) of every tensor by its name. Units come in
+    the order of the diagnosis, which is made unless it is given. Samples beyond `samples` are not used. With a `logdir`
+    (the folder of a run) the op table is logged as it fills, and a probe that was interrupted goes on where it was.
+    `progress` is called with the evaluations done and those there will be.
     """
+    if isinstance(quantized, Mapping):
+        quantized = quantize_to_ranges(model, quantized)
     switches = open_switches(model, quantized)
     if isinstance(batches, str | PathLike):
         batches = open_data(batches, switches.inputs, samples)

@@ -14,6 +14,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import onnx
 from onnxruntime.quantization import (
     CalibrationDataReader,
@@ -133,7 +134,7 @@ class OnnxRuntimeQuantizer:
         more: dict[str, Any] = {}
         if "calibration_cache_path" in inspect.signature(quantize_static).parameters:
             # Ranges do not depend on what is kept in fp32, so they are found once for all trials.
-            more["calibration_cache_path"] = Path(self._ranges.name, f"{settings['calibrator']}.json")
+            more["calibration_cache_path"] = self.ranges_path(settings["calibrator"])
         quantize_static(
             model, target, _Reader(calibration), quant_format=QuantFormat[settings["format"]],
             per_channel=settings["per_channel"], reduce_range=settings["reduce_range"],
@@ -141,6 +142,10 @@ class OnnxRuntimeQuantizer:
             calibrate_method=_CALIBRATORS[settings["calibrator"]], nodes_to_exclude=list(keep), extra_options=options,
             **more,
         )  # fmt: skip
+
+    def ranges_path(self, calibrator: str) -> Path:
+        """Where the ranges are kept that a calibrator has found."""
+        return Path(self._ranges.name, f"{calibrator}.json")
 
     def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
         arguments = {"per_channel": settings["per_channel"], "reduce_range": settings["reduce_range"]}
@@ -196,6 +201,32 @@ class OnnxRuntimeQuantizer:
             long = list(dict.fromkeys(tensors[op] for op in coarse if op in tensors))
             found["16 bits for the activations that suffer"] = {**settings, "int16_tensors": long}
         return found
+
+
+def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]], **settings: Any) -> onnx.ModelProto:
+    """The model as ONNX Runtime quantizes it to these ranges of its tensors, without any data."""
+    try:
+        from onnxruntime.quantization import save_tensors_data
+        from onnxruntime.quantization.calibrate import TensorsData
+    except ImportError as error:
+        raise ModelError(
+            "this onnxruntime cannot quantize to given ranges; expected 1.31 or later. Update it, or give the "
+            "quantized model instead."
+        ) from error
+    tool = OnnxRuntimeQuantizer(**settings)
+    found = {name: (np.float32(low), np.float32(high)) for name, (low, high) in ranges.items()}
+    save_tensors_data(TensorsData(CalibrationMethod.MinMax, found), tool.ranges_path("minmax"))
+    with tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
+        source, target = Path(folder, "fp32.onnx"), Path(folder, "int8.onnx")
+        onnx.save(_load(Path(model)) if isinstance(model, str | PathLike) else model, source)
+        try:
+            tool.quantize(source, target, [], tool.settings, [])
+        except ModelError as error:
+            raise ModelError(
+                f"the {len(ranges)} given ranges are not enough ({first_line(error).partition('so: ')[2]}). Give "
+                "(low, high) for what every op reads and writes."
+            ) from error
+        return onnx.load(target)
 
 
 def _listed(names: Sequence[str]) -> str:

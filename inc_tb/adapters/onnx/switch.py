@@ -68,9 +68,7 @@ class OnnxSwitches:
         graph = proto.graph
         del graph.node[:], graph.value_info[:], graph.output[:]
         graph.input.append(helper.make_tensor_value_info(MASK, TensorProto.BOOL, [len(self._place)]))
-        for name, i in self._place.items():
-            graph.initializer.append(helper.make_tensor(f"{MASK}/{i}", TensorProto.INT64, [], [i]))
-            graph.node.append(helper.make_node("Gather", [MASK, f"{MASK}/{i}"], [_switch(name)], axis=0))
+        graph.node.append(self._split_mask(proto))
         tensors = {site.name for site in self.sites if site.name in self._found.grids}
         inputs = {i.name for i in self.inputs}
         for name in tensors & inputs:
@@ -92,6 +90,16 @@ class OnnxSwitches:
         wanted = dict.fromkeys([*self._scores, *source.outputs])
         graph.output.extend(helper.make_empty_tensor_value_info(moved.get(name, name)) for name in wanted)
         return proto
+
+    def _split_mask(self, proto: onnx.ModelProto) -> onnx.NodeProto:
+        """One node for all switches; the lengths were an attribute before opset 13."""
+        ones, switches = [1] * len(self._place), [_switch(name) for name in self._place]
+        version = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
+        if version < 13:
+            return helper.make_node("Split", [MASK], switches, axis=0, split=ones)
+        lengths = helper.make_tensor(f"{MASK}/lengths", TensorProto.INT64, [len(ones)], ones)
+        proto.graph.initializer.append(lengths)
+        return helper.make_node("Split", [MASK, lengths.name], switches, axis=0)
 
     def _rounding(self, source: str, target: str, graph: onnx.GraphProto, site: str = "") -> list[onnx.NodeProto]:
         site = site or source
