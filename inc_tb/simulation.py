@@ -172,7 +172,7 @@ def resampled(errors: npt.NDArray[np.float64], seed: int = 0) -> npt.NDArray[np.
 def _rows(arrays: Sequence[Array]) -> int:
     """Samples of a batch as its outputs show them; 1 where they do not all have one row a sample."""
     lengths = {a.shape[0] if a.ndim else 1 for a in arrays}
-    return lengths.pop() if len(lengths) == 1 else 1
+    return max(1, lengths.pop()) if len(lengths) == 1 else 1
 
 
 def _power(arrays: Sequence[Array]) -> float:
@@ -180,7 +180,7 @@ def _power(arrays: Sequence[Array]) -> float:
     if arrays[0].dtype.kind != "f":
         return 1.0
     alike = len({a.shape[1:] for a in arrays}) == 1 and arrays[0].ndim > 0
-    rows = sum(len(a) if a.ndim else 1 for a in arrays)
+    rows = max(1, sum(len(a) if a.ndim else 1 for a in arrays))
     finite = [np.nan_to_num(a.astype(np.float64), posinf=0, neginf=0) for a in arrays]
     if alike and rows > 1:
         middle = sum(a.sum(axis=0) for a in finite) / rows
@@ -191,13 +191,15 @@ def _power(arrays: Sequence[Array]) -> float:
 
 
 def _array_errors(scores: Array, own: Array, power: float, rows: int) -> Errors:
+    if not own.size and scores.shape == own.shape:
+        return np.zeros(rows)
     if scores.shape != own.shape:
         return np.full(rows, 1.0)  # another number of detections, say: nothing is the same
     if own.dtype.kind != "f":
         return np.asarray((scores != own).reshape(rows, -1).mean(axis=1), np.float64)
     with np.errstate(all="ignore"):
         difference = np.square(scores.astype(np.float64) - own.astype(np.float64))
-        difference[~np.isfinite(own)] = 0
+        difference = np.where(np.isfinite(own), difference, 0)
         found = difference.reshape(rows, -1).sum(axis=1) / power
     if rows == 1 and own.ndim and own.shape[0] > 1:
         found = found / own.shape[0]

@@ -7,8 +7,10 @@ import inspect
 import io
 import json
 import logging
+import shutil
 import tempfile
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -78,7 +80,8 @@ class OnnxRuntimeQuantizer:
         for name, choices in _CHOICES.items():
             if self.settings[name] not in choices:
                 raise UsageError(f"{name}={self.settings[name]!r} was given; expected one of {list(choices)}.")
-        self._ranges = tempfile.TemporaryDirectory(prefix="inc_tb_ranges_")
+        self._ranges = tempfile.mkdtemp(prefix="inc_tb_ranges_")
+        weakref.finalize(self, shutil.rmtree, self._ranges, ignore_errors=True)
 
     def prepare(self, model: Any, folder: Path) -> Path:
         """Shapes inferred, batch norms folded, every op named. Models without anything to fold keep all their ops."""
@@ -121,7 +124,7 @@ class OnnxRuntimeQuantizer:
     def _dynamic(self, model: Path, target: Path, settings: Mapping[str, Any], keep: Sequence[str]) -> None:
         quantize_dynamic(
             model, target, per_channel=settings["per_channel"], reduce_range=settings["reduce_range"],
-            weight_type=_TYPES[settings["weight_type"]], nodes_to_exclude=list(keep),
+            weight_type=_TYPES[settings["weight_type"]], nodes_to_exclude=[*keep, *_renamed(keep)],
         )  # fmt: skip
 
     def _static(
@@ -145,15 +148,16 @@ class OnnxRuntimeQuantizer:
 
     def ranges_path(self, calibrator: str) -> Path:
         """Where the ranges are kept that a calibrator has found."""
-        return Path(self._ranges.name, f"{calibrator}.json")
+        return Path(self._ranges, f"{calibrator}.json")
 
     def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
         arguments = {"per_channel": settings["per_channel"], "reduce_range": settings["reduce_range"]}
         words = {"activation_type": settings["activation_type"], "weight_type": settings["weight_type"]}
         types = {name: f"QuantType.{_TYPES[word].name}" for name, word in words.items()}
-        lines = [f"    nodes_to_exclude={_listed(keep)},"]
+        is_dynamic = settings["approach"] == "dynamic"
+        lines = [f"    nodes_to_exclude={_listed([*keep, *_renamed(keep)] if is_dynamic else keep)},"]
         lines += [f"    {name}=True," for name, is_set in arguments.items() if is_set]
-        if settings["approach"] == "dynamic":
+        if is_dynamic:
             lines.append(f"    weight_type={types['weight_type']},")
             header = "from onnxruntime.quantization import QuantType, quantize_dynamic\n\n"
             return f"{header}quantize_dynamic(\n    model_input, model_output,\n" + "\n".join(lines) + "\n)"
@@ -227,6 +231,11 @@ def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]], **
                 "(low, high) for what every op reads and writes."
             ) from error
         return onnx.load(target)
+
+
+def _renamed(names: Sequence[str]) -> list[str]:
+    """`quantize_dynamic` makes a MatMul and an Add of each Gemm before it looks the names up."""
+    return [f"{name}_MatMul" for name in names]
 
 
 def _listed(names: Sequence[str]) -> str:

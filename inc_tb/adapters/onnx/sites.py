@@ -50,12 +50,15 @@ class Sites:
         """Tensor of the reference -> type, step and zero point to which the quantized model rounds it."""
         self.constants = self._find_constants()
         """Index of a step of the reference -> its constants as the quantized model has them."""
-        self.dynamic = self._find_dynamic()
-        """Index of a step of the reference -> the tensor that it reads rounded to a range found at run time."""
+        self._is_integer = any(_is_integer(step) for step in self._quantized.steps)
+        """Made of integer ops: each rounds what it reads for itself, where QDQ rounds a tensor for all readers."""
+        self._dynamic = self._find_dynamic()
         self.starters = self._find_starters()
         """Ops whose quantization rounds something, with the ops that are part of them (batch norm, activation)."""
+        self.reads = self._find_reads()
+        """Index of a step -> what it reads rounded for itself, to a grid, or (None) to one found at run time."""
         tensors = {site.name: site for site in self._tensor_sites()}
-        self.all = [*tensors.values(), *self._dynamic_sites(), *self._weight_sites(tensors)]
+        self.all = [*tensors.values(), *self._reader_sites(), *self._weight_sites(tensors)]
 
     def _find_grids(self) -> dict[str, RoundedTo]:
         found = {}
@@ -91,7 +94,7 @@ class Sites:
             return {}
         mine, theirs = self._reference.bias(match.step), self._quantized.bias(match.twin)
         is_same = mine is not None and theirs is not None and mine.shape == theirs.shape
-        return {2: np.asarray(theirs, np.float32)} if is_same else {}
+        return {2: np.asarray(theirs, mine.dtype)} if is_same and mine is not None else {}
 
     def _find_dynamic(self) -> dict[int, str]:
         found = {}
@@ -110,16 +113,28 @@ class Sites:
         return found
 
     def _starts(self, step: Step, match: Match) -> bool:
-        if step.index in self.constants or step.index in self.dynamic:
+        if step.index in self.constants or step.index in self._dynamic:
             return True
+        if self._is_integer:
+            return _is_integer(match.twin) and step.type != "GlobalAveragePool"  # which only follows there
         if step.type in FOLLOWERS or (self._is_onnxruntimes and step.type not in QUANTIZABLE):
             return False
         reads = [v for v in step.values if v in self._reference.types]
-        return match.end.outputs[0] in self.grids and all(v in self.grids for v in reads)
+        is_rounded = match.end.outputs[0] in self.grids or step.type == "ArgMax"  # whose result is a whole number
+        return is_rounded and all(v in self.grids for v in reads)
+
+    def _find_reads(self) -> dict[int, dict[str, RoundedTo | None]]:
+        found: dict[int, dict[str, RoundedTo | None]] = {i: {tensor: None} for i, tensor in self._dynamic.items()}
+        if self._is_integer:
+            for step in self._reference.steps:
+                if step.name in self.starters and step.index not in self._dynamic:
+                    found[step.index] = {v: self.grids[v] for v in step.values if v in self.grids}
+        return found
 
     def _tensor_sites(self) -> Iterator[Site]:
         """A tensor is rounded if an op at either end of it is quantized, whether the other end is or not."""
         started: dict[str, list[str]] = {}
+        order = {step.name: step.index for step in self._reference.steps}
         same_grid: dict[str, str] = {}
         for tensor in [i.name for i in self._reference.model.inputs] + [
             out for s in self._reference.steps for out in s.outputs
@@ -129,12 +144,13 @@ class Sites:
             by: dict[str, None] = {}
             producer = self._reference.producer.get(tensor)
             source = self._before_folded(producer) if producer is not None else None
-            if source is not None and source.name in self.starters and source.index not in self.dynamic:
+            if source is not None and source.name in self.starters and source.index not in self._dynamic:
                 by[source.name] = None
             for step in (producer, source):
                 if step is not None and step.type in FOLLOWERS:
                     before = [v for v in step.values if v in started]
-                    by.update((unit, None) for v in before for unit in started[v])
+                    # The quantizer goes through the ops in order: what a later one rounds is not rounded yet.
+                    by.update((unit, None) for v in before for unit in started[v] if order[unit] < step.index)
                     same_grid.update((tensor, same_grid.get(v, v)) for v in before if self._is_same_grid(v, tensor))
             by.update((s.name, None) for s in self._readers(tensor) if s.name in self.starters)
             started[tensor] = list(by)
@@ -142,7 +158,8 @@ class Sites:
                 yield Site(tensor, "activation", frozenset(by), same_grid.get(tensor, tensor))
 
     def _readers(self, tensor: str) -> list[Step]:
-        return [s for s in self._reference.consumers[tensor] if s.index not in self.dynamic]
+        """Those that have it rounded for everybody."""
+        return [s for s in self._reference.consumers[tensor] if s.index not in self.reads]
 
     def _before_folded(self, step: Step) -> Step:
         """The op into which the quantized model has folded this one; or the op itself."""
@@ -152,11 +169,11 @@ class Sites:
     def _is_same_grid(self, a: str, b: str) -> bool:
         return self.grids[a] == self.grids[b]
 
-    def _dynamic_sites(self) -> Iterator[Site]:
-        steps = {step.index: step for step in self._reference.steps}
-        for index, tensor in self.dynamic.items():
-            name = f"{tensor} for {steps[index].name}"
-            yield Site(name, "activation", frozenset([steps[index].name]), name)
+    def _reader_sites(self) -> Iterator[Site]:
+        for step in self._reference.steps:
+            for tensor, grid in self.reads.get(step.index, {}).items():
+                name = f"{tensor} for {step.name}"
+                yield Site(name, "activation", frozenset([step.name]), tensor if grid is not None else name)
 
     def _weight_sites(self, tensors: Mapping[str, Site]) -> Iterator[Site]:
         for step in self._reference.steps:
@@ -165,22 +182,38 @@ class Sites:
             name, own = f"weights of {step.name}", frozenset([step.name])
             around = self._rounded_around(step, tensors)
             if around and rounds_weights_again():
-                ways = tuple(own | site.units for site in around)
+                ways = tuple(own | units for units in around)
                 yield Site(name, "weight", own, name, f"{name} at run time", ways)
             else:
                 yield Site(name, "weight", own, name)
 
-    def _rounded_around(self, step: Step, tensors: Mapping[str, Site]) -> list[Site]:
-        """What is rounded right before and behind an op whose float weights ONNX Runtime would round in between."""
+    def _rounded_around(self, step: Step, tensors: Mapping[str, Site]) -> list[frozenset[str]]:
+        """Units by which what is right before and right behind an op is rounded, if ONNX Runtime would round its float
+        weights in between: the op itself or with a Relu behind it.
+        """
         if step.type not in ("Conv", "ConvTranspose", "Gemm") or step.node.input[0] not in tensors:
             return []
         end = step.outputs[0]
-        while end not in tensors:
-            readers = self._reference.consumers[end]
-            if len(readers) != 1 or readers[0].type not in ("Relu", "Clip"):
-                return []
+        if self._is_integer:
+            return self._rounded_around_integers(step, tensors)
+        behind = [tensors[end].units] if end in tensors else []
+        while len(readers := self._reference.consumers[end]) == 1 and readers[0].type in ("Relu", "Clip"):
             end = readers[0].outputs[0]
-        return [tensors[step.node.input[0]], tensors[end]]
+            behind += [tensors[end].units] if end in tensors else []
+        return [tensors[step.node.input[0]].units, frozenset().union(*behind)] if behind else []
+
+    def _rounded_around_integers(self, step: Step, tensors: Mapping[str, Site]) -> list[frozenset[str]]:
+        """Its result must be rounded and nothing else: one reader that takes it as it is spares the weights."""
+        readers = self._reference.consumers[step.outputs[0]]
+        while len(readers) == 1 and readers[0].type in ("Relu", "Clip"):
+            readers = self._reference.consumers[readers[0].outputs[0]]
+        if not readers or any(reader.index not in self.reads for reader in readers):
+            return []
+        return [tensors[step.node.input[0]].units, *(frozenset([reader.name]) for reader in readers)]
+
+
+def _is_integer(step: Step) -> bool:
+    return step.node.op_type.startswith(("QLinear", "QGemm", "QAttention", "QEmbed"))
 
 
 @cache
@@ -207,6 +240,8 @@ def rounds_weights_again() -> bool:
 
 
 def rounded_again(weights: Array) -> Array:
-    """As ONNX Runtime rounds weights itself: one scale, symmetric."""
-    scale = np.abs(weights).max() / np.float32(127) or np.float32(1)
-    return np.asarray(np.clip(np.round(weights / scale), -128, 127) * scale, weights.dtype)
+    """As ONNX Runtime rounds weights itself: one scale and zero point, from the smallest to the largest, and 0."""
+    low, high = min(weights.min(), np.float32(0)), max(weights.max(), np.float32(0))
+    scale = (high - low) / np.float32(255) or np.float32(1)
+    zero = np.rint(np.clip(-128 - low / scale, -128, 127))
+    return np.asarray((np.clip(np.rint(weights / scale) + zero, -128, 127) - zero) * scale, weights.dtype)

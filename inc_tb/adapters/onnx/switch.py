@@ -20,7 +20,7 @@ from inc_tb.adapters.onnx.adapter import describe_input
 from inc_tb.adapters.onnx.graph import PASS_THROUGH, Graph, Step
 from inc_tb.adapters.onnx.match import Matching
 from inc_tb.adapters.onnx.model import Model, first_line
-from inc_tb.adapters.onnx.sites import Sites, rounded_again
+from inc_tb.adapters.onnx.sites import RoundedTo, Sites, rounded_again
 from inc_tb.capture import Array, Batch, Input, Outputs, Unit
 from inc_tb.errors import MismatchError
 
@@ -68,11 +68,12 @@ class OnnxSwitches:
         graph = proto.graph
         del graph.node[:], graph.value_info[:], graph.output[:]
         graph.input.append(helper.make_tensor_value_info(MASK, TensorProto.BOOL, [len(self._place)]))
-        graph.node.append(self._split_mask(proto))
+        if self._place:
+            graph.node.append(self._split_mask(proto))
         tensors = {site.name for site in self.sites if site.name in self._found.grids}
         inputs = {i.name for i in self.inputs}
         for name in tensors & inputs:
-            graph.node.extend(self._rounding(name, f"{name}/inc_tb", graph))
+            graph.node.append(self._rounding(name, f"{name}/inc_tb", name))
         moved = {name: f"{name}/inc_tb" for name in tensors & inputs}
         steps = {id(step.node): step for step in self._reference.steps}
         for node in source.nodes:
@@ -84,7 +85,7 @@ class OnnxSwitches:
             step = steps.get(id(node))
             graph.node.extend(self._switched(copied, step) if step is not None else [copied])
             for name in made:
-                graph.node.extend(self._rounding(f"{name}/inc_tb", name, graph, site=name))
+                graph.node.append(self._rounding(f"{name}/inc_tb", name, name))
         if not any(o.domain == "com.microsoft" for o in proto.opset_import):
             proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
         wanted = dict.fromkeys([*self._scores, *source.outputs])
@@ -101,43 +102,52 @@ class OnnxSwitches:
         proto.graph.initializer.append(lengths)
         return helper.make_node("Split", [MASK, lengths.name], switches, axis=0)
 
-    def _rounding(self, source: str, target: str, graph: onnx.GraphProto, site: str = "") -> list[onnx.NodeProto]:
-        site = site or source
-        type_name, step, middle = self._found.grids[site]
-        dtype = helper.np_dtype_to_tensor_dtype(np.dtype(type_name))
-        scale, zero = f"{site}/inc_tb_scale", f"{site}/inc_tb_zero"
-        graph.initializer.append(helper.make_tensor(scale, TensorProto.FLOAT, [], [step]))
-        graph.initializer.append(helper.make_tensor(zero, dtype, [], [middle]))
-        domain = "com.microsoft" if type_name in _SIXTEEN_BITS else ""
-        integer, rounded = f"{site}/inc_tb_integer", f"{site}/inc_tb_rounded"
+    def _rounding(self, source: str, target: str, site: str) -> onnx.NodeProto:
+        return self._choice(site, self._round_trip(source, site, self._found.grids[site]), source, target)
+
+    def _rounded_reading(self, source: str, target: str, tensor: str, step: Step) -> onnx.NodeProto:
+        site, grid = f"{tensor} for {step.name}", self._found.reads[step.index][tensor]
+        if grid is not None:
+            return self._choice(site, self._round_trip(source, target, grid), source, target)
+        parts = [f"{target}/{part}" for part in ("integer", "scale", "zero", "rounded")]
         nodes = [
+            helper.make_node("DynamicQuantizeLinear", [source], parts[:3]),
+            helper.make_node("DequantizeLinear", parts[:3], parts[3:]),
+        ]
+        return self._choice(site, nodes, source, target)
+
+    def _round_trip(self, source: str, name: str, grid: RoundedTo) -> list[onnx.NodeProto]:
+        """To whole numbers and back; the constants are nodes, so that they go into the branch with them."""
+        version = next(o.version for o in self._reference.model.proto.opset_import if o.domain in ("", "ai.onnx"))
+        domain = "com.microsoft" if grid.dtype in _SIXTEEN_BITS or version < 10 else ""
+        dtype = helper.np_dtype_to_tensor_dtype(np.dtype(grid.dtype))
+        scale, zero, integer, rounded = (f"{name}/inc_tb_{part}" for part in ("scale", "zero", "integer", "rounded"))
+        constants = (
+            helper.make_tensor(scale, TensorProto.FLOAT, [], [grid.step]),
+            helper.make_tensor(zero, dtype, [], [grid.zero_point]),
+        )
+        return [
+            *(helper.make_node("Constant", [], [constant.name], value=constant) for constant in constants),
             helper.make_node("QuantizeLinear", [source, scale, zero], [integer], domain=domain),
             helper.make_node("DequantizeLinear", [integer, scale, zero], [rounded], domain=domain),
         ]
-        return [self._choice(site, nodes, rounded, source, target)]
 
-    def _choice(
-        self, site: str, nodes: Sequence[onnx.NodeProto], rounded: str, source: str, target: str
-    ) -> onnx.NodeProto:
+    def _choice(self, site: str, nodes: Sequence[onnx.NodeProto], source: str, target: str) -> onnx.NodeProto:
         """What these nodes make of the source, or the source as it is."""
-        same = f"{site}/inc_tb_same"
+        same = f"{target}/inc_tb_same"
         branches = {
-            "then_branch": _graph(f"{site}/rounded", nodes, [rounded]),
-            "else_branch": _graph(f"{site}/same", [helper.make_node("Identity", [source], [same])], [same]),
+            "then_branch": _graph(f"{target}/rounded", nodes, list(nodes[-1].output)),
+            "else_branch": _graph(f"{target}/same", [helper.make_node("Identity", [source], [same])], [same]),
         }
         return helper.make_node("If", [_switch(site)], [target], **branches)
 
     def _switched(self, node: onnx.NodeProto, step: Step) -> list[onnx.NodeProto]:
         nodes = []
-        if step.index in self._found.dynamic:
-            site = f"{self._found.dynamic[step.index]} for {step.name}"
-            parts = [f"{site}/inc_tb_{part}" for part in ("integer", "scale", "zero", "rounded", "input")]
-            rounding = [
-                helper.make_node("DynamicQuantizeLinear", [node.input[0]], parts[:3]),
-                helper.make_node("DequantizeLinear", parts[:3], [parts[3]]),
-            ]
-            nodes.append(self._choice(site, rounding, parts[3], node.input[0], parts[4]))
-            node.input[0] = parts[4]
+        for position, tensor in enumerate(step.node.input):
+            if tensor in self._found.reads.get(step.index, {}):
+                read = f"{tensor} for {step.name}/inc_tb_{position}"
+                nodes.append(self._rounded_reading(node.input[position], read, tensor, step))
+                node.input[position] = read
         if step.index not in self._found.constants:
             return [*nodes, node]
         site = f"weights of {step.name}"
@@ -229,5 +239,5 @@ def _branch(node: onnx.NodeProto, constants: Mapping[int, Array], name: str) -> 
 
 
 def _graph(name: str, nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> onnx.GraphProto:
-    infos = [helper.make_tensor_value_info(out, TensorProto.FLOAT, None) for out in outputs]
+    infos = [helper.make_empty_tensor_value_info(out) for out in outputs]
     return helper.make_graph(nodes, name, [], infos)
