@@ -6,6 +6,7 @@ grow with the number of samples.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
 import zipfile
@@ -193,6 +194,36 @@ def take(batches: Iterable[Any], samples: int, inputs: Sequence[Input]) -> list[
     if not found:
         raise DataError("the data has no samples; expected at least one batch. Check the data source.")
     return found
+
+
+def digest(batches: Iterable[Batch]) -> str:
+    """The same for the same data only."""
+    found = hashlib.sha256()
+    for batch in batches:
+        for name in sorted(batch):
+            found.update(name.encode())
+            found.update(np.ascontiguousarray(batch[name]).tobytes())
+    return found.hexdigest()[:16]
+
+
+def check_fit(batch: Batch, inputs: Sequence[Input]) -> None:
+    """Raise MismatchError unless the arrays have the names and shapes that the model takes."""
+    for expected in inputs:
+        if expected.name not in batch:
+            raise MismatchError(
+                f"the data has the arrays {sorted(batch)}, the model has the inputs {[i.name for i in inputs]}. "
+                "Name the arrays as the model's inputs."
+            )
+        shape = batch[expected.name].shape
+        fits = len(shape) == len(expected.shape) and all(
+            wanted in (None, length) for wanted, length in zip(expected.shape, shape, strict=True)
+        )
+        if not fits:
+            wanted = "x".join("any" if n is None else str(n) for n in expected.shape)
+            raise MismatchError(
+                f"the array {expected.name} has shape {'x'.join(map(str, shape))}, the model expects {wanted}. "
+                "Reshape the data; the first axis counts the samples."
+            )
 
 
 def as_batch(given: Any, inputs: Sequence[Input]) -> Batch:

@@ -16,15 +16,37 @@ from inc_tb.records import Trial
 FILE = "tuning.jsonl"
 
 
+class _Line(msgspec.Struct):
+    key: str = ""
+    trial: Trial | None = None
+    baseline: float | None = None
+
+
+def _read(line: dict[str, Any], path: Path) -> _Line:
+    try:
+        found = msgspec.convert(line, _Line)
+        if found.trial is not None and not found.key:
+            raise msgspec.ValidationError("a trial without a key")
+    except msgspec.ValidationError as error:
+        raise DataError(f"{path}: is damaged ({error}). Move the file away to start anew.") from error
+    return found
+
+
 class History:
     """`about` is what must be the same when a tuning goes on; `given` is where its model and data came from."""
 
     def __init__(self, logdir: Path, about: Mapping[str, Any], given: Mapping[str, Any], *, resume: bool) -> None:
         self._journal = Journal(logdir / FILE)
         lines = list(self._journal)
-        asked = {"version": 1, **about}
+        asked = msgspec.json.decode(msgspec.json.encode({"version": 1, **about}))
+        self._header: dict[str, Any] | None = None
         if not lines:
-            self._journal.add({"about": asked, "given": dict(given)})
+            there = sorted(path.name for path in logdir.glob("trial-*"))
+            if there and not (logdir / FILE).exists():
+                raise UsageError(
+                    f"{logdir} holds runs already that a tuning would replace ({there[0]}). Give another --logdir."
+                )
+            self._header = {"about": asked, "given": dict(given)}
         elif not resume:
             count = sum("trial" in line for line in lines)
             raise UsageError(
@@ -38,14 +60,18 @@ class History:
                 f"{logdir} holds a tuning with another {' and '.join(differs)}; expected the same as before. "
                 "Give the same arguments to resume it, or another --logdir."
             )
-        self._trials = {line["key"]: msgspec.convert(line["trial"], Trial) for line in lines if "trial" in line}
-        self.baseline: float | None = next((line["baseline"] for line in lines if "baseline" in line), None)
+        read = [_read(line, logdir / FILE) for line in lines]
+        self._trials = {line.key: line.trial for line in read if line.trial is not None}
+        self.baseline: float | None = next((line.baseline for line in read if line.baseline is not None), None)
 
     def trial(self, key: str) -> Trial | None:
         return self._trials.get(key)
 
     def set_baseline(self, accuracy: float) -> None:
         self.baseline = accuracy
+        if self._header is not None:
+            self._journal.add(self._header)
+            self._header = None
         self._journal.add({"baseline": accuracy})
 
     def add(self, key: str, trial: Trial) -> None:
@@ -58,10 +84,11 @@ def find_trial(logdir: Path, name: str) -> tuple[Trial, dict[str, Any]]:
     lines = list(Journal(logdir / FILE))
     if not lines:
         raise DataError(f"{logdir}: holds no tuning; expected a folder that inc-tb tune has written ({FILE}).")
-    trials = {line["trial"]["name"]: line["trial"] for line in lines if "trial" in line}
+    read = [_read(line, logdir / FILE).trial for line in lines]
+    trials = {trial.name: trial for trial in read if trial is not None}
     if name not in trials:
         close = difflib.get_close_matches(name, trials, n=3) or list(trials)[-3:]
         raise UsageError(
             f"{name}: no such trial in {logdir}; expected one of its {len(trials)}, such as {', '.join(close)}."
         )
-    return msgspec.convert(trials[name], Trial), lines[0].get("given", {})
+    return trials[name], lines[0].get("given", {})

@@ -57,5 +57,6 @@ def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
                 f"{path}: line {number} is damaged ({error}); expected one JSON object a line. "
                 "Move the file away to start anew."
             ) from error
-        if isinstance(found, dict):
-            yield found
+        if not isinstance(found, dict):
+            raise DataError(f"{path}: line {number} is damaged; expected one JSON object a line.")
+        yield found

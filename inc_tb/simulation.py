@@ -6,7 +6,6 @@ samples; of a model the mean over samples. 0 is fp32, 1 is an output that says n
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inc_tb.capture import Array, Switchable
-from inc_tb.data import take
+from inc_tb.data import digest, take
 from inc_tb.journal import Journal
 
 Errors = npt.NDArray[np.float64]
@@ -61,7 +60,7 @@ class Simulation:
     def remember(self, journal: Journal, about: str) -> None:
         """Keep what is found in a file, and take from it what an earlier run over the same models and data found."""
         names = self._places()
-        mark = {"version": 1, "about": about, "data": self._digest(), "sites": names}
+        mark = {"version": 1, "about": about, "data": digest(self.batches), "sites": names}
         lines = list(journal)
         if not lines or lines[0] != mark:
             journal.clear()
@@ -145,14 +144,6 @@ class Simulation:
 
     def _samples(self) -> int:
         return sum(_rows(own) for own in self.scores)
-
-    def _digest(self) -> str:
-        found = hashlib.sha256()
-        for batch in self.batches:
-            for name in sorted(batch):
-                found.update(name.encode())
-                found.update(np.ascontiguousarray(batch[name]).tobytes())
-        return found.hexdigest()[:16]
 
 
 def interval(errors: Errors, seed: int = 0) -> tuple[float, float]:

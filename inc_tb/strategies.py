@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from inc_tb.capture import Quantizer
 from inc_tb.diagnosis import Diagnosis
+from inc_tb.errors import ModelError
 from inc_tb.measured import KeptSet, with_measured_sets
 from inc_tb.probe import screened
 from inc_tb.records import Trial
@@ -28,6 +30,7 @@ _CLOSE = 1.1
 _ROUGHLY = 4
 """Samples for single tensors, of which there are many; sets are simulated with more."""
 _TINY = 1e-12
+_SEVEN_BITS = "7 bits for weights, because the integer kernels saturate"
 _LESS = 0.7
 
 
@@ -35,6 +38,8 @@ class Attempt(NamedTuple):
     settings: Mapping[str, Any]
     keep: tuple[str, ...] = ()
     note: str = ""
+    proves: Callable[[], None] | None = None
+    """Called once it has met the criterion."""
 
 
 Attempts = Generator[Attempt, Trial, None]
@@ -81,6 +86,13 @@ def probe(tuner: Tuner) -> Attempts:
     """
     first = Attempt(tuner.quantizer.settings)
     trial = yield first
+    for settings in tuner.quantizer.variants() if trial.accuracy is None else ():
+        first = Attempt(settings)
+        trial = yield first
+        if trial.accuracy is not None:
+            break
+    if trial.accuracy is None:
+        return
     base, trial = yield from _try_cures(tuner, first, trial)
     simulation, rough = tuner.simulation(base), tuner.simulation(base, samples=_ROUGHLY)
     order = screened(tuner.diagnosis(base), [unit.name for unit in simulation.model.units])
@@ -98,11 +110,24 @@ def _try_cures(tuner: Tuner, base: Attempt, trial: Trial) -> Generator[Attempt, 
     cures = dict(tuner.quantizer.cures(base.settings, found.suggestions, tensors))
     tuner.comparison = compared = simulation.compare()
     if compared["real"].error > _SATURATES * compared["simulated"].error and base.settings.get("reduce_range") is False:
-        cures["7 bits for weights, because the integer kernels saturate"] = {**base.settings, "reduce_range": True}
+        attempt = Attempt({**base.settings, "reduce_range": True}, note=f"instead of fp32: {_SEVEN_BITS}")
+        try:
+            gets_better = tuner.real_error(attempt, simulation) <= _BETTER * compared["real"].error
+        except ModelError:
+            gets_better = False
+        if gets_better:
+            cured = yield attempt
+            if tuner.loss(cured) < tuner.loss(trial):
+                base, trial = attempt, cured
+                full = tuner.simulation(base).error_keeping(())
+                cures = {what: {**s, "reduce_range": True} for what, s in cures.items()}
     limit = _needed_error(tuner, full, tuner.loss(trial))
     for what, settings in cures.items():
         attempt = Attempt(settings, note=f"instead of fp32: {what}")
-        error = tuner.simulation(attempt).error_keeping(())
+        try:
+            error = tuner.simulation(attempt).error_keeping(())
+        except ModelError:
+            continue
         is_everywhere = not settings.get("int16_tensors")
         if error <= _PROMISING * limit or (is_everywhere and error <= _BETTER * full):
             cured = yield attempt
@@ -114,6 +139,8 @@ def _try_cures(tuner: Tuner, base: Attempt, trial: Trial) -> Generator[Attempt, 
 
 def _narrow_down(tuner: Tuner, base: Attempt, first: Trial, search: Search) -> Attempts:
     """Sets between an error of the output that is small enough and one that is too much, until the two meet."""
+    if tuner.is_met(first):
+        return
     simulation = search.simulation
     enough, too_much = 0.0, simulation.error_keeping(())
     # A lost output tells little about small errors; healthy int8 is a better guess then, and costs one trial.
@@ -122,11 +149,10 @@ def _narrow_down(tuner: Tuner, base: Attempt, first: Trial, search: Search) -> A
     while too_much > _CLOSE * enough and limit > _TINY:
         kept = tuple(search.smallest(limit) or search.most())
         if kept not in met:
-            trial = yield Attempt(base.settings, kept, _simulated_note(simulation, kept))
+            proves = partial(_log_found, tuner, base, first, search, kept)
+            trial = yield Attempt(base.settings, kept, _simulated_note(simulation, kept), proves)
             met[kept] = tuner.is_met(trial)
             needed = _needed_error(tuner, simulation.error_keeping(kept), tuner.loss(trial))
-            if met[kept]:
-                _log_found(tuner, base, first, search, kept)
         elif kept == tuple(search.most()):
             break
         if met[kept]:
@@ -193,11 +219,18 @@ def mse_v2(tuner: Tuner) -> Attempts:
     kept: list[str] = []
     left = _ops(tuner, base)
     while left:
-        errors = {op: tuner.real_error(Attempt(base.settings, (*kept, op)), simulation) for op in left}
+        errors = {op: _real_error(tuner, Attempt(base.settings, (*kept, op)), simulation) for op in left}
         best = min(left, key=lambda op: errors[op])
         kept.append(best)
         left.remove(best)
         yield Attempt(base.settings, tuple(kept))
+
+
+def _real_error(tuner: Tuner, attempt: Attempt, simulation: Simulation) -> float:
+    try:
+        return tuner.real_error(attempt, simulation)
+    except ModelError:
+        return math.inf
 
 
 def _best_settings(tuner: Tuner) -> Generator[Attempt, Trial, Attempt]:

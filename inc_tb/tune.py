@@ -19,7 +19,7 @@ import msgspec
 
 from inc_tb.capture import Array, Quantizer, onnxruntime_quantizer
 from inc_tb.data import load_function, split_function
-from inc_tb.errors import UsageError
+from inc_tb.errors import ModelError, UsageError
 from inc_tb.history import History
 from inc_tb.records import Trial
 from inc_tb.simulation import Comparison
@@ -118,6 +118,7 @@ def tune(
     about = {
         "strategy": strategy, "model": hashlib.sha256(tuner.reference.read_bytes()).hexdigest(), "samples": samples,
         "criterion": vars(tuner.criterion), "settings": dict(tuner.quantizer.settings),
+        "calibration": tuner.digest(),
     }  # fmt: skip
     places = {"model": model, "calibration": calibration}
     given = {name: str(Path(p).absolute()) for name, p in places.items() if isinstance(p, str | PathLike)}
@@ -147,6 +148,8 @@ def _search(
             if trial is None:
                 trial = tuner.carry_out(attempt)
                 history.add(key_of(attempt), trial)
+                if attempt.proves is not None and tuner.is_met(trial):
+                    attempt.proves()
             tuner.trials.append(trial)
             if tuner.best is trial:
                 tuner.save(attempt)
@@ -157,6 +160,10 @@ def _search(
                 attempt = attempts.send(trial)
     except StopIteration:
         reason = f"the strategy {strategy} has nothing more to try"
+    except ModelError as error:
+        reason = str(error)
+        if not tuner.trials:
+            raise
     except KeyboardInterrupt:
         reason = "interrupted"
         if not tuner.trials:
@@ -196,7 +203,9 @@ def rebuild(
     quantizer: Quantizer | None = None,
 ) -> Path:
     """The model of a trial once more, from what its record says."""
-    tool = quantizer if quantizer is not None else onnxruntime_quantizer()
+    tool = (
+        quantizer if quantizer is not None else onnxruntime_quantizer(preprocess=trial.config.get("preprocess", True))
+    )
     if set(trial.config) != set(tool.settings):
         raise UsageError(
             f"{trial.name}: its config has {sorted(trial.config)}, this quantizer takes {sorted(tool.settings)}. "

@@ -17,10 +17,10 @@ import msgspec
 import numpy as np
 
 from inc_tb.capture import Batch, Quantizer, measure_latency, open_results, open_switches, read_inputs
-from inc_tb.data import Data, as_batch, load_function, open_data, split_function, take
+from inc_tb.data import Data, as_batch, check_fit, digest, load_function, open_data, split_function, take
 from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
-from inc_tb.errors import DataError, ModelError, UsageError
+from inc_tb.errors import DataError, IncTbError, ModelError, UsageError
 from inc_tb.journal import Journal
 from inc_tb.measured import with_kept
 from inc_tb.records import Trial
@@ -77,12 +77,17 @@ class Tuner:
         self._evaluate = evaluate
         self.logdir = logdir
         self._diagnosis_samples = diagnosis_samples
-        self._folder = tempfile.TemporaryDirectory(prefix="inc_tb_tune_")
+        read_inputs(model)
         if logdir.exists() and not logdir.is_dir():
             raise UsageError(f"{logdir}: is a file; expected a folder to write to. Choose another place.")
-        self.reference = quantizer.prepare(model, Path(self._folder.name))
-        self.batches = calibration_data(self.reference, calibration, samples)
         self._objectives = self._named_objectives(objectives)
+        self._folder = tempfile.TemporaryDirectory(prefix="inc_tb_tune_")
+        try:
+            self.reference = quantizer.prepare(model, Path(self._folder.name))
+            self.batches = calibration_data(self.reference, calibration, samples)
+        except BaseException:
+            self._folder.cleanup()
+            raise
         self._made: dict[str, Path] = {}
         self._simulations: dict[str, Simulation] = {}
         self._diagnoses: dict[str, Diagnosis] = {}
@@ -137,7 +142,7 @@ class Tuner:
             notes.append(str(error))
         if path is not None:
             accuracy = self.accuracy(path)
-            objectives = {key: finite_number(function(str(path)), key) for key, function in self._objectives.items()}
+            objectives = {key: self._objective(key, function, path) for key, function in self._objectives.items()}
         trial = Trial(
             name, accuracy, self.baseline, list(attempt.keep), dict(attempt.settings), objectives,
             notes=notes, target=self.criterion.target(self.baseline),
@@ -169,6 +174,13 @@ class Tuner:
             ) from error
         return finite_number(found, "evaluate")
 
+    def _objective(self, name: str, function: Evaluate, path: Path) -> float:
+        try:
+            found = function(str(path))
+        except Exception as error:  # the user's own code may raise anything
+            raise UsageError(f"objective {name} failed on {path.name}: {type(error).__name__}: {error}.") from error
+        return finite_number(found, name)
+
     def save(self, attempt: Attempt) -> None:
         """As the best model so far."""
         try:
@@ -186,7 +198,12 @@ class Tuner:
                 self._made.pop(next(iter(self._made))).unlink(missing_ok=True)
             target = Path(self._folder.name, f"{key}.onnx")
             self.quantizations += 1
-            self.quantizer.quantize(self.reference, target, self.batches, attempt.settings, attempt.keep)
+            try:
+                self.quantizer.quantize(self.reference, target, self.batches, attempt.settings, attempt.keep)
+            except IncTbError:
+                raise
+            except Exception as error:  # a quantizer of others may raise anything
+                raise ModelError(f"the quantizer failed: {type(error).__name__}: {error}") from error
             self._made[key] = target
         return self._made[key]
 
@@ -229,6 +246,10 @@ class Tuner:
     def _first(self, samples: int) -> list[Batch]:
         return take(self.batches, samples, read_inputs(self.reference))
 
+    def digest(self) -> str:
+        """Of the first calibration data."""
+        return digest(self._first(_SAMPLES))
+
     def path_of_model(self) -> Path:
         return Path(self._model) if isinstance(self._model, str | PathLike) else self.reference
 
@@ -270,8 +291,10 @@ def calibration_data(model: Path, given: Any, samples: int | None) -> Data:
         arrays = as_batch(batch, inputs)
         return {name: np.ascontiguousarray(a, wanted.get(name, a.dtype)) for name, a in arrays.items()}
 
-    if next(iter(data), None) is None:
+    first = next(iter(data), None)
+    if first is None:
         raise DataError("the calibration data has no samples; expected at least one batch. Check the data source.")
+    check_fit(as_batch(first, inputs), inputs)
     return Data(lambda: map(fitted, data))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from pathlib import Path
 
 import click
@@ -72,6 +74,8 @@ def tune(
     check_folder(logdir)
     if rebuild is not None:
         return _rebuild(rebuild, model, data, logdir, output, as_json)
+    if output is not None:
+        raise UsageError("--output was given without --rebuild; the best model is in the logdir.")
     if model is None or data is None or evaluate is None:
         missing = [n for n, v in (("MODEL", model), ("--data", data), ("--eval", evaluate)) if v is None]
         raise UsageError(
@@ -83,7 +87,9 @@ def tune(
         symmetric=symmetric, preprocess=preprocess,
     )  # fmt: skip
     printed = err if as_json else out
-    with progress_bar("simulating") as probing:
+    # What the user's own functions print is not part of the JSON.
+    shown = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    with shown, progress_bar("simulating") as probing:
         found = tune_model(
             model, data, evaluate, tolerance=tolerance, relative=not absolute, higher_is_better=not lower_is_better,
             strategy=strategy, max_trials=max_trials, timeout=timeout, objectives=objectives, quantizer=quantizer,

@@ -7,6 +7,7 @@ import inspect
 import io
 import json
 import logging
+import math
 import shutil
 import tempfile
 import warnings
@@ -71,25 +72,26 @@ class OnnxRuntimeQuantizer:
         symmetric: bool = False,
         preprocess: bool = True,
     ) -> None:
-        self._preprocess = preprocess
         self.settings: dict[str, Any] = {
             "approach": approach, "format": format, "calibrator": calibrator, "per_channel": per_channel,
             "reduce_range": reduce_range, "activation_type": activation_type, "weight_type": weight_type,
-            "symmetric": symmetric, "int16_tensors": [],
+            "symmetric": symmetric, "preprocess": preprocess, "int16_tensors": [],
         }  # fmt: skip
         for name, choices in _CHOICES.items():
             if self.settings[name] not in choices:
                 raise UsageError(f"{name}={self.settings[name]!r} was given; expected one of {list(choices)}.")
-        self._ranges = tempfile.mkdtemp(prefix="inc_tb_ranges_")
+        self._ranges = Path(tempfile.mkdtemp(prefix="inc_tb_ranges_"))
         weakref.finalize(self, shutil.rmtree, self._ranges, ignore_errors=True)
 
     def prepare(self, model: Any, folder: Path) -> Path:
         """Shapes inferred, batch norms folded, every op named. Models without anything to fold keep all their ops."""
+        for found in self._ranges.iterdir():  # of another model, or other data
+            found.unlink()
         target = folder / "prepared.onnx"
         folder.mkdir(parents=True, exist_ok=True)
         source: Any = Path(model) if isinstance(model, str | PathLike) else model
         has_folds = any(node.op_type in _FOLDS for node in _load(source).graph.node)
-        if self._preprocess and not self._pre_processed(source, target, has_folds):
+        if self.settings["preprocess"] and not self._pre_processed(source, target, has_folds):
             self._pre_processed(source, target, has_folds, skip_symbolic_shape=True)
         proto = onnx.load(target) if target.exists() else _load(source)
         _give_names(proto)
@@ -134,12 +136,13 @@ class OnnxRuntimeQuantizer:
         if settings["int16_tensors"]:
             long = {"quant_type": self._long_type(settings)}
             options["TensorQuantOverrides"] = {name: [long] for name in settings["int16_tensors"]}
+        batches = calibration if settings["calibrator"] == "minmax" else _even(list(calibration))
         more: dict[str, Any] = {}
         if "calibration_cache_path" in inspect.signature(quantize_static).parameters:
             # Ranges do not depend on what is kept in fp32, so they are found once for all trials.
             more["calibration_cache_path"] = self.ranges_path(settings["calibrator"])
         quantize_static(
-            model, target, _Reader(calibration), quant_format=QuantFormat[settings["format"]],
+            model, target, _Reader(batches), quant_format=QuantFormat[settings["format"]],
             per_channel=settings["per_channel"], reduce_range=settings["reduce_range"],
             activation_type=_TYPES[settings["activation_type"]], weight_type=_TYPES[settings["weight_type"]],
             calibrate_method=_CALIBRATORS[settings["calibrator"]], nodes_to_exclude=list(keep), extra_options=options,
@@ -148,7 +151,7 @@ class OnnxRuntimeQuantizer:
 
     def ranges_path(self, calibrator: str) -> Path:
         """Where the ranges are kept that a calibrator has found."""
-        return Path(self._ranges, f"{calibrator}.json")
+        return self._ranges / f"{calibrator}.json"
 
     def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
         arguments = {"per_channel": settings["per_channel"], "reduce_range": settings["reduce_range"]}
@@ -240,6 +243,15 @@ def _renamed(names: Sequence[str]) -> list[str]:
 
 def _listed(names: Sequence[str]) -> str:
     return "[" + "".join(f"\n        {json.dumps(name)}," for name in names) + ("\n    ]" if names else "]")
+
+
+def _even(batches: Sequence[Batch]) -> Iterator[Batch]:
+    """Batches of one size, because the calibrators with histograms stack them."""
+    size = math.gcd(*(len(next(iter(batch.values()))) for batch in batches))
+    for batch in batches:
+        length = len(next(iter(batch.values())))
+        for start in range(0, length, size):
+            yield {name: array[start : start + size] for name, array in batch.items()}
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]
