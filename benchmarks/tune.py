@@ -1,15 +1,16 @@
 """All strategies on the same networks: what they keep in fp32, what accuracy that gives, and what it takes.
 
-    python -m benchmarks.tune [--cache build/zoo] [--only NAME] [--limit 600] [--strategies probe,basic,mse,mse_v2]
+    python -m benchmarks.tune [--cache build/zoo] [--only NAME] [--patience 2.5] [--strategies probe,basic,mse,mse_v2]
 
-The networks with real weights are those of benchmarks/zoo.py. A strategy that has not met the criterion after --limit
-seconds is stopped and said to be so.
+The networks with real weights are those of benchmarks/zoo.py. A strategy that has not met the criterion after
+--patience times the seconds of the first one is stopped, and its line says how far it was; a minute it always has.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import math
 import shutil
 import signal
 import tempfile
@@ -75,7 +76,8 @@ class stopped_after:  # noqa: N801  reads as a phrase
             raise KeyboardInterrupt
 
         self.before: Any = signal.signal(signal.SIGALRM, interrupt)
-        signal.setitimer(signal.ITIMER_REAL, self.seconds)
+        if math.isfinite(self.seconds):
+            signal.setitimer(signal.ITIMER_REAL, self.seconds)
 
     def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -89,9 +91,10 @@ def chosen(arguments: argparse.Namespace) -> Iterator[Network]:
 
 def report(network: Network, strategy: str, found: Tuned, took: float, show: Callable[[str], None]) -> None:
     best = found.best
+    met = "yes" if found.met else "stopped" if found.reason.endswith("interrupted") else "no"
     accuracy = f"{best.accuracy:.4f}" if best.accuracy is not None else "none"
     show(
-        f"  {strategy:8}{'yes' if found.met else 'no':>5}{accuracy:>10}{len(best.fallback):>8}{len(found.trials):>8}"
+        f"  {strategy:8}{met:>9}{accuracy:>10}{len(best.fallback):>8}{len(found.trials):>8}"
         f"{found.quantizations:>8}{found.evaluations:>8}{found.simulations:>8}{took:>9.1f}  {changed(network, found)}"
     )
 
@@ -105,19 +108,21 @@ def changed(network: Network, found: Tuned) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=Path("build/zoo"))
-    parser.add_argument("--only", default="")
-    parser.add_argument("--limit", type=float, default=600)
+    parser.add_argument("--only", default="", help="parts of names, separated by commas")
+    parser.add_argument("--patience", type=float, default=2.5)
     parser.add_argument("--strategies", default="probe,basic,mse,mse_v2")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)
     for network in chosen(arguments):
-        if arguments.only not in network.name:
+        if not any(part in network.name for part in arguments.only.split(",")):
             continue
         ops = len(onnx.load(network.model).graph.node)
         print(f"{network.name}, {ops} ops, fp32 {network.evaluate(network.model):.4f}", flush=True)
-        print("            met  accuracy    fp32  trials  quant.   eval.    sim.  seconds", flush=True)
+        print("                met  accuracy    fp32  trials  quant.   eval.    sim.  seconds", flush=True)
+        limit = math.inf
         for strategy in arguments.strategies.split(","):
-            found, took = tuned(network, strategy, arguments.limit)
+            found, took = tuned(network, strategy, limit)
+            limit = max(60.0, arguments.patience * took) if math.isinf(limit) else limit
             report(network, strategy, found, took, lambda line: print(line, flush=True))
 
 
