@@ -84,7 +84,7 @@ class Search:
         prefixes = self.prefixes()
         if not prefixes or full <= 0:
             return []
-        reached = self.smallest((1 - _REMOVED) * full)
+        reached = self.smallest(max((1 - _REMOVED) * full, HEALTHY))
         if reached is None:
             return []
         kept, error = frozenset(reached), self.simulation.error_keeping(reached)

@@ -336,9 +336,7 @@ def test_tools_have_other_names_too() -> None:
     assert find_recipe(RECIPES, "TensorQuantOverrides").tool == "onnxruntime-int16"
     assert set(ALIASES.values()) <= {recipe.tool for recipe in RECIPES}
     assert not set(ALIASES) & {recipe.tool for recipe in RECIPES}
-    with pytest.raises(
-        UsageError, match=r"format 'caffe' is not .* one of onnxruntime, onnxruntime-int16, .*json"
-    ):
+    with pytest.raises(UsageError, match=r"format 'caffe' is not .* one of onnxruntime, onnxruntime-int16, .*json"):
         find_recipe(RECIPES, "caffe")
 
 

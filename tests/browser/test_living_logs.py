@@ -16,8 +16,8 @@ import inc_tb
 from inc_tb import dashboards, records
 from inc_tb.eventfile import EventFile
 from tests.browser.chromium import sync_api
-from tests.browser.tab import names, open_tab
-from tests.example_run import OPS, log_run, make_trial
+from tests.browser.tab import drawer, head, names, open_tab
+from tests.example_run import OPS, batches, log_run, make_models, make_trial
 from tests.made_runs import make_diagnosis as make_large
 from tests.tensorboards import Server, serve
 
@@ -91,6 +91,38 @@ def test_steps(diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path)
         expect(slider).to_have_attribute("aria-valuetext", "step 100")
         expect(row).to_contain_text(f"{diagnosis.ops['added_sqnr_db'][2]:.1f}")
         assert "step=100" in page.url
+
+
+def test_a_probe_fills_the_table_while_it_runs(page: sync_api.Page, tmp_path: Path) -> None:
+    """Each step adds numbers; what it does not write anew is still there, at every step."""
+    fp32, int8 = make_models(tmp_path)
+    found = inc_tb.diagnose(fp32, int8, batches())
+    run = tmp_path / "logs" / "probed"
+    with inc_tb.SummaryWriter(run) as writer:
+        writer.add_diagnosis(found)
+    with served(page, tmp_path / "logs", "--reload_interval=1") as server:
+        until_listed(server, "probed")
+        frame = open_tab(page, server, op="/conv2/Conv")
+        detail = drawer(frame, "/conv2/Conv")
+        expect(detail.get_by_role("img", name="Activation histogram")).to_be_visible()
+        expect(head(frame, "Ops", "sensitivity")).to_have_count(0)
+        expect(detail.get_by_role("region", name="Effect at the output")).to_have_count(0)
+        probed = inc_tb.probe(fp32, int8, batches(), logdir=run, diagnosis=found).diagnosis
+        steps = {"probed": [0, 1]}
+        deadline = time.monotonic() + 30
+        while {r["name"]: r["kinds"]["ops"]["steps"] for r in server.get("plugin/quantization/runs")["runs"]} != steps:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        reload(page)
+        expect(head(frame, "Ops", "sensitivity")).to_be_visible()
+        effect = detail.get_by_role("region", name="Effect at the output")
+        expect(effect).to_contain_text("recovery")
+        expect(detail.get_by_role("img", name="Activation histogram")).to_be_visible()
+        frame.get_by_role("tab", name="Suggestions").click()
+        first = frame.get_by_role("article").first
+        expect(first).to_contain_text(probed.suggestions[0].because)
+        expect(first).to_contain_text("less error at the output")
+        expect(first).to_contain_text("error removed")
 
 
 def test_what_is_wrong_with_one_run_does_not_touch_the_others(

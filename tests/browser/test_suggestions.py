@@ -153,7 +153,9 @@ def test_a_config_for_every_tool(
         expect(config(found)).to_have_text(suggestion.recipes[tool], use_inner_text=True)
         copied[tool] = press_copy(page, found.get_by_role("button", name="Copy config"))
     assert copied == suggestion.recipes
-    tools = "onnxruntime onnxruntime-int16 onnxruntime-per-channel inc inc-onnx inc-torch nncf torch torch-pt2e tflite json"
+    tools = (
+        "onnxruntime onnxruntime-int16 onnxruntime-per-channel inc inc-onnx inc-torch nncf torch torch-pt2e tflite json"
+    )
     assert list(copied) == tools.split()
     excluded = ast.parse(copied["onnxruntime"]).body[1]
     assert isinstance(excluded, ast.Assign)
