@@ -159,6 +159,7 @@ def open_models(reference: Any, quantized: Any, *, memory_budget: int = 1 << 30)
 def open_switches(reference: Any, quantized: Any) -> Switchable:
     """The same pair as one model whose quantization can be switched on and off."""
     if {_kind(reference), _kind(quantized)} == {"onnx"}:
+        _onnx()
         switches: Switchable = importlib.import_module("inc_tb.adapters.onnx.switch").OnnxSwitches(reference, quantized)
         return switches
     given = " and ".join(describe(m) for m in (reference, quantized))

@@ -72,9 +72,10 @@ def _first(batches: Iterable[Any], samples: int) -> Iterator[Any]:
     for batch in batches:
         is_mapping = isinstance(batch, Mapping)
         arrays = batch.values() if is_mapping else batch if isinstance(batch, tuple | list) else [batch]
-        size = min(len(array) for array in arrays)
+        size = min((len(array) for array in arrays if np.ndim(array)), default=1)
         if size >= samples:
-            yield {name: a[:samples] for name, a in batch.items()} if is_mapping else [a[:samples] for a in arrays]
+            cut_off = [a[:samples] if np.ndim(a) else a for a in arrays]
+            yield dict(zip(batch, cut_off, strict=True)) if is_mapping else cut_off
             return
         yield batch
         samples -= size
@@ -194,6 +195,14 @@ def take(batches: Iterable[Any], samples: int, inputs: Sequence[Input]) -> list[
     if not found:
         raise DataError("the data has no samples; expected at least one batch. Check the data source.")
     return found
+
+
+def cut(whole: Batch, size: int, inputs: Sequence[Input]) -> list[Batch]:
+    """One mapping of many samples as batches of this size, or of the one that the model takes."""
+    size = _fixed_batch(inputs) or size
+    count = max((len(array) for array in whole.values() if array.ndim), default=1)
+    starts = range(0, count, size)
+    return [{n: a[start : start + size] if a.ndim else a for n, a in whole.items()} for start in starts]
 
 
 def digest(batches: Iterable[Batch]) -> str:

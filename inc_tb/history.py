@@ -20,6 +20,7 @@ class _Line(msgspec.Struct):
     key: str = ""
     trial: Trial | None = None
     baseline: float | None = None
+    saved: str = ""
 
 
 def _read(line: dict[str, Any], path: Path) -> _Line:
@@ -28,7 +29,7 @@ def _read(line: dict[str, Any], path: Path) -> _Line:
         if found.trial is not None and not found.key:
             raise msgspec.ValidationError("a trial without a key")
     except msgspec.ValidationError as error:
-        raise DataError(f"{path}: is damaged ({error}). Move the file away to start anew.") from error
+        raise DataError(f"{path}: is damaged ({error}). Start anew with another --logdir.") from error
     return found
 
 
@@ -63,6 +64,7 @@ class History:
         read = [_read(line, logdir / FILE) for line in lines]
         self._trials = {line.key: line.trial for line in read if line.trial is not None}
         self.baseline: float | None = next((line.baseline for line in read if line.baseline is not None), None)
+        self.saved = next((line.saved for line in reversed(read) if line.saved), "")
 
     def trial(self, key: str) -> Trial | None:
         return self._trials.get(key)
@@ -73,6 +75,14 @@ class History:
             self._journal.add(self._header)
             self._header = None
         self._journal.add({"baseline": accuracy})
+
+    def next_name(self) -> str:
+        return f"trial-{len(self._trials) + 1:03d}"
+
+    def mark_saved(self, name: str) -> None:
+        """That the best model on disk is this trial's."""
+        self.saved = name
+        self._journal.add({"saved": name})
 
     def add(self, key: str, trial: Trial) -> None:
         self._trials[key] = trial

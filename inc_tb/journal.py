@@ -55,7 +55,7 @@ def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
         except msgspec.DecodeError as error:
             raise DataError(
                 f"{path}: line {number} is damaged ({error}); expected one JSON object a line. "
-                "Move the file away to start anew."
+                "Start anew with another --logdir."
             ) from error
         if not isinstance(found, dict):
             raise DataError(f"{path}: line {number} is damaged; expected one JSON object a line.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -88,7 +89,7 @@ def with_measured_sets(
     Suggestions may name ops besides the `units`, which change nothing.
     """
     suggestions = [_with_effect(s, measured[s.rank], how) if s.rank in measured else s for s in diagnosis.suggestions]
-    suggestions.sort(key=lambda s: -measured[s.rank].recovered if s.rank in measured else 1.0)
+    suggestions.sort(key=lambda s: -measured[s.rank].recovered if s.rank in measured else math.inf)
     notes = list(diagnosis.notes)
     if explaining is not None and explaining.units:
         same = [s for s in suggestions if set(s.ops).intersection(units) == set(explaining.units)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,6 +81,7 @@ def probe(
             diagnosis = diagnose(model, quantized, simulation.batches)
             if writer is not None:
                 writer.add_diagnosis(diagnosis)
+        diagnosis = replace(diagnosis, notes=[*diagnosis.notes, *switches.notes])
         if logdir is not None:
             simulation.remember(Journal(Path(logdir) / JOURNAL), _digest(model) + _digest(quantized))
         return _Prober(simulation, diagnosis, budget_s, writer, progress).run()
@@ -126,6 +127,7 @@ class _Prober:
         search = Search(self._simulation, [*reached, *(name for name in self._screened if name not in found)])
         self._total += len(search.grids)
         search.measure(self._deadline(2), lambda _, __: self._step())
+        search.deadline = self._began + self._budget_s
         self._measure_sets(search)
         self._finish()
         return self._result
@@ -195,10 +197,9 @@ class _Prober:
             return
         errors = np.stack([self._simulation.errors(self._simulation.sites_of(e.name)) for e in self._result.units])
         means = resampled(errors)
-        ranks = np.empty_like(means, dtype=np.int64)
-        np.put_along_axis(ranks, np.argsort(-means, axis=0), np.arange(1, len(errors) + 1)[:, None], axis=0)
-        for effect, (best, worst) in zip(self._result.units, np.quantile(ranks, [0.025, 0.975], axis=1).T, strict=True):
-            effect.rank = int(np.floor(best)), int(np.ceil(worst))
+        for effect, own in zip(self._result.units, means, strict=True):
+            best, worst = 1 + (means > own).sum(axis=0), (means >= own).sum(axis=0)
+            effect.rank = int(np.quantile(best, 0.025, method="lower")), int(np.quantile(worst, 0.975, method="higher"))
 
     def _finish(self) -> None:
         result = self._result

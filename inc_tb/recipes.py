@@ -24,8 +24,9 @@ ONNXRUNTIME = Recipe(
     "onnxruntime", "ONNX Runtime: nodes_to_exclude",
     "from onnxruntime.quantization import {types}{quantize}\n\nnodes_to_exclude = [\n", "    {name}", ",\n",
     ",\n]\n{quantize}(\n    model_input, model_output,{calibration}\n"
-    "    nodes_to_exclude=nodes_to_exclude,\n{settings})",
-    "Keeps the ops in fp32 and everything else as it is in this model.",
+    "    nodes_to_exclude=nodes_to_exclude{renamed},\n{settings})",
+    "Keeps the ops in fp32, with the types and the granularity of this model. Your other settings (calibrator, format) "
+    "are yours to add.",
 )  # fmt: skip
 ONNXRUNTIME_INT16 = Recipe(
     "onnxruntime-int16", "ONNX Runtime: tensor overrides (16 bit)",
@@ -164,6 +165,8 @@ def fitted(framework: str, settings: Settings) -> list[Recipe]:
         "{inc_settings}": "".join(f"        {argument},\n" for argument in theirs),
         "{inc_types}": _import_for(theirs),
         "{quantize}": "quantize_dynamic" if settings.dynamic else "quantize_static",
+        # quantize_dynamic makes a MatMul and an Add of each Gemm before it looks the names up.
+        "{renamed}": ' + [name + "_MatMul" for name in nodes_to_exclude]' if settings.dynamic else "",
         "{calibration}": "" if settings.dynamic else " calibration_data_reader,",
         "{approach}": 'approach="dynamic", ' if settings.dynamic else "",
         "{Static}": "Dynamic" if settings.dynamic else "Static",

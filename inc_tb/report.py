@@ -76,12 +76,12 @@ def _style(trial: Trial) -> str:
 def show_trial(console: Console, trial: Trial, is_best: bool) -> None:
     """One line as soon as a trial has ended."""
     accuracy = "failed" if trial.accuracy is None else f"{trial.accuracy:.4f}"
-    drop = "" if trial.drop is None else f"drop {trial.drop:+.4f}"
+    drop = "" if trial.drop is None else f" (drop {trial.drop:+.4f})"
     kept = f"{len(trial.fallback)} op{'s' * (len(trial.fallback) > 1)} in fp32" if trial.fallback else "no op in fp32"
     took = "" if trial.wall_s is None else f"{trial.wall_s:.1f} s"
-    note = f"  [dim]{escape(trial.notes[0])}[/]" if trial.notes else ""
-    mark = " [green]best so far[/]" if is_best else ""
-    console.print(f"{escape(trial.name)}  {accuracy} ({drop})  {kept}, {took}{mark}{note}", highlight=False)
+    note = f"  [dim]{escape('; '.join(trial.notes))}[/]" if trial.notes else ""
+    mark = " [green]best so far[/]" if is_best and trial.accuracy is not None else ""
+    console.print(f"{escape(trial.name)}  {accuracy}{drop}  {kept}, {took}{mark}{note}", highlight=False)
 
 
 def show_tuned(console: Console, tuned: Tuned) -> None:
@@ -100,9 +100,10 @@ def show_tuned(console: Console, tuned: Tuned) -> None:
     console.print(f"Kept in fp32: [bold]{escape(_shortened(best.fallback, 12)) or 'nothing'}[/]", highlight=False)
     if tuned.recipe:
         console.print(Padding(Syntax(tuned.recipe, "python", word_wrap=True, background_color="default"), (0, 0, 0, 3)))
+    where = f"The model is [bold]{escape(str(tuned.model))}[/]. " if tuned.model.exists() else ""
     console.print(
-        f"The model is [bold]{escape(str(tuned.model))}[/]. {tuned.quantizations} quantizations, {tuned.evaluations} "
-        f"evaluations, {tuned.simulations} subsets simulated, {tuned.wall_s:.1f} s.",
+        f"{where}{tuned.quantizations} quantizations, {tuned.evaluations} evaluations, {tuned.simulations} subsets "
+        f"simulated, {tuned.wall_s:.1f} s.",
         highlight=False,
     )
 

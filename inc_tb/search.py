@@ -7,19 +7,20 @@ errors give the order in which to try, and every set that counts is evaluated as
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from inc_tb.simulation import Simulation
 
-_REMOVED = 0.9
-"""A set that explains the loss removes this share of the output's error …"""
-_WORTH = 0.5
-"""… and whatever more at least halves what is left …"""
 _MOST_PRUNINGS = 48
 HEALTHY = 0.003
-"""… unless that is as little as healthy int8 has: 25 dB."""
+"""Error of the output that healthy int8 has: 25 dB."""
+_REMOVED = 0.9
+"""A set that explains the loss removes this share of the output's error, …"""
+_WORTH = 0.5
+"""… and whatever more at least halves what is left, as long as that is not healthy."""
 
 
 class Grid(NamedTuple):
@@ -42,20 +43,30 @@ class Search:
         self._rough = rough if rough is not None else simulation
         place = {unit: i for i, unit in enumerate(screened)}
         self._screened = sorted(self.grids, key=lambda name: min(place[unit] for unit in self.grids[name].units))
+        self.deadline = math.inf
+        """When to stop making sets smaller or looking for better ones."""
         self._errors: dict[str, float] = {}
         self._chain: list[frozenset[str]] = []
 
-    def measure(self, deadline: float, progress: Callable[[int, int], None] | None = None) -> None:
-        """The error of rounding each grid alone, in the order of the screen, as far as time allows."""
+    def measure(
+        self, deadline: float, progress: Callable[[int, int], None] | None = None, *, as_before: bool = False
+    ) -> None:
+        """The error of rounding each grid alone, in the order of the screen, as far as time allows.
+
+        With `as_before` just as far as an earlier search had time, if there was one, so that a resumed one goes the
+        same way.
+        """
+        reached = self._rough.reached if as_before else None
         for done, name in enumerate(self._screened, start=1):
             sites = self.grids[name].sites
-            if name not in self._errors:
-                if time.monotonic() > deadline and not self._rough.is_known(sites):
-                    return
-                self._errors[name] = self._rough.error(sites)
-                self._chain = []
+            late = time.monotonic() > deadline and not self._rough.is_known(sites)
+            if done > reached if reached is not None else late:
+                self._rough.set_reached(done - 1)
+                return
+            self._errors[name] = self._rough.error(sites)
             if progress is not None:
                 progress(done, len(self._screened))
+        self._chain = []
 
     def smallest(self, limit: float) -> list[str] | None:
         """The fewest units found that keep the error of the output within the limit; None if none of them do."""
@@ -88,7 +99,11 @@ class Search:
         if reached is None:
             return []
         kept, error = frozenset(reached), self.simulation.error_keeping(reached)
-        while error > HEALTHY and (more := next((p for p in prefixes if not p <= kept), None)) is not None:
+        while (
+            error > HEALTHY
+            and time.monotonic() < self.deadline
+            and (more := next((p for p in prefixes if not p <= kept), None)) is not None
+        ):
             grown = kept | more
             if self.simulation.error_keeping(grown) > _WORTH * error:
                 break
@@ -103,10 +118,10 @@ class Search:
         """
         fine, rough = self.simulation.error_keeping(kept), self._rough.error_keeping(kept)
         roughly = limit * rough / fine if fine > 0 else limit
-        left = sorted(kept, key=self._weight)
+        left = sorted(self._sorted(kept), key=self._weight)
         start, chunk = 0, max(1, len(left) // 4)
         for _ in range(_MOST_PRUNINGS):
-            if start >= len(left):
+            if start >= len(left) or time.monotonic() > self.deadline:
                 break
             less = left[:start] + left[start + chunk :]
             if self._rough.error_keeping(less) <= roughly:
@@ -124,15 +139,19 @@ class Search:
         return self._chain
 
     def _grow(self) -> Iterable[frozenset[str]]:
-        """Bit sets, because every step looks at every pair of grids."""
+        """Bit sets, because every step looks at every choice."""
         bit = {unit: 1 << i for i, unit in enumerate(self.order)}
         known = self._errors | self._guesses()
         ways = {name: [sum(bit[u] for u in way) for way in self.grids[name].ways] for name in known if known[name] > 0}
+        near: dict[int, list[str]] = {}
+        for name in ways:
+            for unit in self.grids[name].units:
+                near.setdefault(bit[unit], []).append(name)
         kept = 0
         while ways:
-            choices = {way | kept for some in ways.values() for way in some}
-            scores = {choice: _gain(choice, ways, known) / (choice & ~kept).bit_count() for choice in choices}
-            kept = max(sorted(scores), key=lambda choice: scores[choice])
+            choices = sorted({way | kept for some in ways.values() for way in some})
+            scores = {choice: _gain(choice, kept, ways, near, known) for choice in choices}
+            kept = max(choices, key=lambda choice: scores[choice])
             ways = {name: some for name, some in ways.items() if all(way & ~kept for way in some)}
             yield frozenset(unit for unit in self.order if bit[unit] & kept)
 
@@ -149,9 +168,19 @@ class Search:
         return [unit for unit in self.order if unit in units]
 
 
-def _gain(choice: int, ways: Mapping[str, Sequence[int]], errors: Mapping[str, float]) -> float:
-    """The errors that go away when these units stay in fp32."""
-    return sum(errors[name] for name, some in ways.items() if any(way & ~choice == 0 for way in some))
+def _gain(
+    choice: int,
+    kept: int,
+    ways: Mapping[str, Sequence[int]],
+    near: Mapping[int, Sequence[str]],
+    errors: Mapping[str, float],
+) -> float:
+    """The errors that go away for each unit more in fp32. Only grids near them can be spared."""
+    new = choice & ~kept
+    bits = [1 << i for i in range(new.bit_length()) if new >> i & 1]
+    touched = dict.fromkeys(name for one in bits for name in near[one] if name in ways)
+    spared = [name for name in touched if any(way & ~choice == 0 for way in ways[name])]
+    return math.fsum(errors[name] for name in spared) / len(bits)
 
 
 def grids_of(simulation: Simulation) -> dict[str, Grid]:

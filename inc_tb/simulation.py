@@ -6,7 +6,6 @@ samples; of a model the mean over samples. 0 is fp32, 1 is an output that says n
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,15 +41,15 @@ class Simulation:
     def __init__(self, model: Switchable, batches: Iterable[Any], *, samples: int = 32) -> None:
         self.model = model
         self.batches = take(batches, samples, model.inputs)
-        began = time.perf_counter()
         outputs = [model.run(batch, ()) for batch in self.batches]
-        self.pass_s = time.perf_counter() - began
-        """Seconds that one subset takes, roughly."""
         self.scores = [[np.asarray(a) for a in out.scores] for out in outputs]
         self.results = [[np.asarray(a) for a in out.results] for out in outputs]
         self._power = [_power([batch[i] for batch in self.scores]) for i in range(len(self.scores[0]))]
         self._known: dict[frozenset[str], Errors] = {frozenset(): np.zeros(self._samples())}
         self._journal: Journal | None = None
+        self.reached: int | None = None
+        """How many grids an earlier search had the time for."""
+        self._place = {name: i for i, name in enumerate(self._places())}
         self.evaluations = 0
         self._sites_of: dict[str, list[str]] = {}
         for site in model.sites:
@@ -59,7 +58,7 @@ class Simulation:
 
     def remember(self, journal: Journal, about: str) -> None:
         """Keep what is found in a file, and take from it what an earlier run over the same models and data found."""
-        names = self._places()
+        names = list(self._place)
         mark = {"version": 1, "about": about, "data": digest(self.batches), "sites": names}
         lines = list(journal)
         if not lines or lines[0] != mark:
@@ -67,6 +66,9 @@ class Simulation:
             journal.add(mark)
             lines = [mark]
         for line in lines[1:]:
+            if "reached" in line:
+                self.reached = line["reached"]
+                continue
             self._known[frozenset(names[i] for i in line["on"])] = np.array(line["errors"])
         self._journal = journal
 
@@ -79,12 +81,16 @@ class Simulation:
             self._known[key] = np.concatenate(found)
             self.evaluations += 1
             if self._journal is not None:
-                place = {name: i for i, name in enumerate(self._places())}
-                self._journal.add({"on": sorted(place[n] for n in key), "errors": self._known[key].tolist()})
+                self._journal.add({"on": sorted(self._place[n] for n in key), "errors": self._known[key].tolist()})
         return self._known[key]
 
     def _places(self) -> list[str]:
         return [name for site in self.model.sites for name in (site.name, site.instead) if name]
+
+    def set_reached(self, grids: int) -> None:
+        if self._journal is not None and self.reached is None:
+            self._journal.add({"reached": grids})
+        self.reached = grids
 
     def error(self, on: Collection[str]) -> float:
         return float(self.errors(on).mean())

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from inc_tb.capture import Quantizer
@@ -31,7 +32,7 @@ _ROUGHLY = 4
 """Samples for single tensors, of which there are many; sets are simulated with more."""
 _TINY = 1e-12
 _SEVEN_BITS = "7 bits for weights, because the integer kernels saturate"
-_LESS = 0.7
+_LESS, _FAR_LESS = 0.7, 0.1
 
 
 class Attempt(NamedTuple):
@@ -65,9 +66,15 @@ class Tuner(Protocol):
 
     def is_met(self, trial: Trial) -> bool: ...
 
+    def quantized(self, attempt: Attempt) -> Path: ...
+
     def diagnosis(self, attempt: Attempt) -> Diagnosis: ...
 
     def simulation(self, attempt: Attempt, samples: int = ...) -> Simulation: ...
+
+    def forget_simulations(self, but: Attempt) -> None:
+        """Each holds a model of its own."""
+        ...
 
     def real_error(self, attempt: Attempt, simulation: Simulation) -> float:
         """Of a really quantized model's results, on the samples of the simulation."""
@@ -86,18 +93,17 @@ def probe(tuner: Tuner) -> Attempts:
     """
     first = Attempt(tuner.quantizer.settings)
     trial = yield first
-    for settings in tuner.quantizer.variants() if trial.accuracy is None else ():
+    others = iter(() if _is_made(tuner, first) else tuner.quantizer.variants())
+    while not _is_made(tuner, first) and (settings := next(others, None)) is not None:
         first = Attempt(settings)
         trial = yield first
-        if trial.accuracy is not None:
-            break
-    if trial.accuracy is None:
+    if not _is_made(tuner, first):
         return
     base, trial = yield from _try_cures(tuner, first, trial)
     simulation, rough = tuner.simulation(base), tuner.simulation(base, samples=_ROUGHLY)
     order = screened(tuner.diagnosis(base), [unit.name for unit in simulation.model.units])
     search = Search(simulation, order, rough)
-    search.measure(time.monotonic() + tuner.probe_s, tuner.probing)
+    search.measure(time.monotonic() + tuner.probe_s, tuner.probing, as_before=True)
     yield from _narrow_down(tuner, base, trial, search)
 
 
@@ -134,7 +140,17 @@ def _try_cures(tuner: Tuner, base: Attempt, trial: Trial) -> Generator[Attempt, 
             if is_everywhere and tuner.loss(cured) < tuner.loss(trial):
                 base, trial, full = attempt, cured, error
                 limit = _needed_error(tuner, full, tuner.loss(trial))
+    tuner.forget_simulations(but=base)
     return base, trial
+
+
+def _is_made(tuner: Tuner, attempt: Attempt) -> bool:
+    """Whether the tool can quantize so; the accuracy may be no number all the same."""
+    try:
+        tuner.quantized(attempt)
+    except ModelError:
+        return False
+    return True
 
 
 def _narrow_down(tuner: Tuner, base: Attempt, first: Trial, search: Search) -> Attempts:
@@ -171,8 +187,10 @@ def _needed_error(tuner: Tuner, error: float, loss: float) -> float:
 
     Rather too much than too little: the first set that is good enough should not be much larger than needed.
     """
-    if loss <= 0 or not math.isfinite(loss):
+    if loss <= 0:
         return _LESS * error
+    if not math.isfinite(loss):
+        return _FAR_LESS * error
     return error * min(1.0, tuner.allowed / loss)
 
 

@@ -6,7 +6,6 @@ interrupted therefore goes on by running the strategy again and answering from t
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -23,7 +22,7 @@ from inc_tb.errors import ModelError, UsageError
 from inc_tb.history import History
 from inc_tb.records import Trial
 from inc_tb.simulation import Comparison
-from inc_tb.strategies import STRATEGIES
+from inc_tb.strategies import STRATEGIES, Attempt
 from inc_tb.tuner import BEST_MODEL, Criterion, Evaluate, Objectives, Tuner, calibration_data, key_of, moved
 
 Calibration = str | PathLike[str] | Mapping[str, Array] | Array | Iterable[Any]
@@ -116,9 +115,9 @@ def tune(
         logdir=Path(logdir), samples=samples, probe_s=probe_s, diagnosis_samples=diagnosis_samples, probing=probing,
     )  # fmt: skip
     about = {
-        "strategy": strategy, "model": hashlib.sha256(tuner.reference.read_bytes()).hexdigest(), "samples": samples,
+        "strategy": strategy, "model": tuner.model_digest, "samples": samples, "probe_s": probe_s,
         "criterion": vars(tuner.criterion), "settings": dict(tuner.quantizer.settings),
-        "calibration": tuner.digest(),
+        "calibration": tuner.data_digest(), "diagnosis_samples": diagnosis_samples,
     }  # fmt: skip
     places = {"model": model, "calibration": calibration}
     given = {name: str(Path(p).absolute()) for name, p in places.items() if isinstance(p, str | PathLike)}
@@ -140,19 +139,23 @@ def _search(
         history.set_baseline(tuner.accuracy(tuner.path_of_model()))
     tuner.baseline = history.baseline or 0.0
     attempts = STRATEGIES[strategy](tuner)
+    tried: dict[str, Attempt] = {}
+    is_new = False
     reason = ""
     try:
         attempt = next(attempts)
         while not reason:
             trial = history.trial(key_of(attempt))
             if trial is None:
-                trial = tuner.carry_out(attempt)
-                history.add(key_of(attempt), trial)
+                trial = tuner.carry_out(attempt, history.next_name())
                 if attempt.proves is not None and tuner.is_met(trial):
                     attempt.proves()
+                history.add(key_of(attempt), trial)
+                is_new = True
             tuner.trials.append(trial)
-            if tuner.best is trial:
-                tuner.save(attempt)
+            tried[trial.name] = attempt
+            if is_new:  # while trials are answered from the history, a better model may be on disk already
+                _save_best(tuner, history, tried)
             if progress is not None:
                 progress(trial, tuner.best is trial)
             reason = _why_stop(tuner, trial, max_trials, timeout, time.monotonic() - began)
@@ -168,7 +171,15 @@ def _search(
         reason = "interrupted"
         if not tuner.trials:
             raise
+    _save_best(tuner, history, tried)
     return _tuned(tuner, reason, time.monotonic() - began)
+
+
+def _save_best(tuner: Tuner, history: History, tried: Mapping[str, Attempt]) -> None:
+    best = tuner.best
+    if history.saved != best.name or not (tuner.logdir / BEST_MODEL).exists():
+        tuner.save(tried[best.name])
+        history.mark_saved(best.name)
 
 
 def _why_stop(tuner: Tuner, trial: Trial, max_trials: int, timeout: float, elapsed: float) -> str:

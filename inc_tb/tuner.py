@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from inc_tb.capture import Batch, Quantizer, measure_latency, open_results, open_switches, read_inputs
-from inc_tb.data import Data, as_batch, check_fit, digest, load_function, open_data, split_function, take
+from inc_tb.data import Data, as_batch, check_fit, cut, digest, load_function, open_data, split_function, take
 from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, IncTbError, ModelError, UsageError
@@ -88,6 +88,10 @@ class Tuner:
         except BaseException:
             self._folder.cleanup()
             raise
+        self.model_digest = hashlib.sha256(self.reference.read_bytes()).hexdigest()
+        # Once: a function that gives the data may shuffle them.
+        self._sample = take(self.batches, _SAMPLES, read_inputs(self.reference))
+        self._simulated = 0
         self._made: dict[str, Path] = {}
         self._simulations: dict[str, Simulation] = {}
         self._diagnoses: dict[str, Diagnosis] = {}
@@ -115,7 +119,7 @@ class Tuner:
     @property
     def simulated(self) -> int:
         """Subsets that were evaluated in a simulation."""
-        return sum(simulation.evaluations for simulation in self._simulations.values())
+        return self._simulated + sum(simulation.evaluations for simulation in self._simulations.values())
 
     @property
     def allowed(self) -> float:
@@ -129,8 +133,7 @@ class Tuner:
 
     # One trial
 
-    def carry_out(self, attempt: Attempt) -> Trial:
-        name = f"trial-{len(self.trials) + 1:03d}"
+    def carry_out(self, attempt: Attempt, name: str) -> Trial:
         began = time.monotonic()
         notes = [attempt.note] if attempt.note else []
         accuracy: float | None = None
@@ -138,10 +141,14 @@ class Tuner:
         path: Path | None = None
         try:
             path = self.quantized(attempt)
+            open_results(path)  # what ONNX Runtime cannot open is a failed trial, not a failed evaluation
         except ModelError as error:
+            path = None
             notes.append(str(error))
         if path is not None:
-            accuracy = self.accuracy(path)
+            found = self.evaluated(path)
+            accuracy = found if math.isfinite(found) else None
+            notes += [] if accuracy is not None else [f"evaluate returned {found}"]
             objectives = {key: self._objective(key, function, path) for key, function in self._objectives.items()}
         trial = Trial(
             name, accuracy, self.baseline, list(attempt.keep), dict(attempt.settings), objectives,
@@ -159,11 +166,18 @@ class Tuner:
             shutil.rmtree(folder)
         with SummaryWriter(folder) as writer:
             if path is not None and self._diagnosis_samples:
-                writer.add_diagnosis(self.diagnosis(attempt))
+                try:
+                    writer.add_diagnosis(self.diagnosis(attempt))
+                except IncTbError as error:
+                    trial.notes.append(f"not diagnosed: {error}")
             trial.wall_s = time.monotonic() - began
             writer.add_trial(trial)
 
     def accuracy(self, path: Path) -> float:
+        return finite_number(self.evaluated(path), "evaluate")
+
+    def evaluated(self, path: Path) -> float:
+        """What the user's function says; a ruined model's loss may be infinite."""
         self.evaluations += 1
         try:
             found = self._evaluate(str(path))
@@ -172,13 +186,16 @@ class Tuner:
                 f"evaluate failed on {path.name}: {type(error).__name__}: {error}. It gets the path of an ONNX model "
                 "and must return a number."
             ) from error
-        return finite_number(found, "evaluate")
+        return as_number(found, "evaluate")
 
     def _objective(self, name: str, function: Evaluate, path: Path) -> float:
         try:
             found = function(str(path))
         except Exception as error:  # the user's own code may raise anything
-            raise UsageError(f"objective {name} failed on {path.name}: {type(error).__name__}: {error}.") from error
+            raise UsageError(
+                f"objective {name} failed on {path.name}: {type(error).__name__}: {error}. It gets the path of an ONNX "
+                "model and must return a number."
+            ) from error
         return finite_number(found, name)
 
     def save(self, attempt: Attempt) -> None:
@@ -225,10 +242,15 @@ class Tuner:
         if key not in self._simulations:
             other = next((s for k, s in self._simulations.items() if k.startswith(key_of(attempt))), None)
             model = other.model if other is not None else open_switches(self.reference, self.quantized(attempt))
-            made = Simulation(model, self.batches, samples=samples)
-            made.remember(Journal(self.logdir / SIMULATIONS / f"{key}.jsonl"), key)
+            made = Simulation(model, self._sample, samples=samples)
+            made.remember(Journal(self.logdir / SIMULATIONS / f"{key}.jsonl"), key + self.model_digest)
             self._simulations[key] = made
         return self._simulations[key]
+
+    def forget_simulations(self, but: Attempt) -> None:
+        kept = {key: s for key, s in self._simulations.items() if key.startswith(key_of(but))}
+        self._simulated += sum(s.evaluations for key, s in self._simulations.items() if key not in kept)
+        self._simulations = kept
 
     def real_error(self, attempt: Attempt, simulation: Simulation) -> float:
         """Of a really quantized model's results, on the samples of the simulation."""
@@ -244,11 +266,11 @@ class Tuner:
                 writer.update_diagnosis(diagnosis)
 
     def _first(self, samples: int) -> list[Batch]:
-        return take(self.batches, samples, read_inputs(self.reference))
+        return take(self._sample, samples, read_inputs(self.reference))
 
-    def digest(self) -> str:
+    def data_digest(self) -> str:
         """Of the first calibration data."""
-        return digest(self._first(_SAMPLES))
+        return digest(self._sample)
 
     def path_of_model(self) -> Path:
         return Path(self._model) if isinstance(self._model, str | PathLike) else self.reference
@@ -280,7 +302,7 @@ def calibration_data(model: Path, given: Any, samples: int | None) -> Data:
     if isinstance(given, str | PathLike):
         given = open_data(given, inputs, _BATCH)
     elif isinstance(given, Mapping | np.ndarray):
-        given = [given]
+        given = cut(as_batch(given, inputs), _BATCH, inputs)
     elif not isinstance(given, Data):
         given = list(given)
     data = given if isinstance(given, Data) else Data(lambda: given)
@@ -289,7 +311,7 @@ def calibration_data(model: Path, given: Any, samples: int | None) -> Data:
 
     def fitted(batch: Any) -> Batch:
         arrays = as_batch(batch, inputs)
-        return {name: np.ascontiguousarray(a, wanted.get(name, a.dtype)) for name, a in arrays.items()}
+        return {name: np.asarray(a, wanted.get(name, a.dtype), order="C") for name, a in arrays.items()}
 
     first = next(iter(data), None)
     if first is None:
@@ -305,17 +327,23 @@ def key_of(attempt: Attempt) -> str:
 
 def moved(source: Path, target: Path, copy: bool = False) -> Path:
     """All of the file is there, or what was there before."""
+    if target.is_dir():
+        raise UsageError(f"{target}: is a folder; expected a file to write to. Choose another place.")
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.part")
     (shutil.copyfile if copy else shutil.move)(source, beside)
     return beside.replace(target)
 
 
-def finite_number(value: Any, what: str) -> float:
+def as_number(value: Any, what: str) -> float:
     try:
-        found = float(value)
+        return float(value)
     except (TypeError, ValueError):
-        found = math.nan
+        raise UsageError(f"{what} returned {value!r}; expected a finite number.") from None
+
+
+def finite_number(value: Any, what: str) -> float:
+    found = as_number(value, what)
     if not math.isfinite(found):
         raise UsageError(f"{what} returned {value!r}; expected a finite number.")
     return found

@@ -130,7 +130,8 @@ class Source:
             if not steps:
                 return Trouble(f"run {run} has no {kind} record. Log one, or choose another run.")
             # What a later step does not write anew still stands: a probe only adds to the table and the suggestions.
-            standing = [at for at in steps if step is None or at == step or (kind != "ops" and at < step)]
+            stands = kind in ("histograms", "channels", "graph", "suggestions")
+            standing = [at for at in steps if step is None or at == step or (stands and at < step)]
             if not standing:
                 has = ", ".join(map(str, list(steps)[-10:]))
                 return Trouble(f"run {run} has no {kind} record at step {step}; its last steps are {has}.")

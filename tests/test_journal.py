@@ -67,7 +67,7 @@ def test_cleared_it_starts_anew(tmp_path: Path) -> None:
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "found.jsonl"
     path.write_bytes(b'{"on": []}\nnonsense\n{"on": [1]}\n')
-    with pytest.raises(DataError, match=r"line 2 is damaged.*Move the file away") as error:
+    with pytest.raises(DataError, match=r"line 2 is damaged.*Start anew with another") as error:
         Journal(path)
     assert str(path) in str(error.value)
     assert len(str(error.value).splitlines()) == 1

@@ -220,6 +220,20 @@ def test_a_dynamic_model_stays_dynamic(tmp_path: Path) -> None:
     assert "weight_type=QuantType.QUInt8" in texts["onnxruntime"]
 
 
+def test_a_dynamic_model_keeps_a_gemm_in_fp32_too(tmp_path: Path) -> None:
+    """quantize_dynamic calls it something else by the time it looks for names."""
+    import onnx
+
+    demo = DemoModel(tmp_path)
+    settings = Settings.seen_in(["uint8"], ["int8"], ["per tensor"], ["dynamic", ""])
+    target = tmp_path / "dynamic.onnx"
+    run(recipes(["/fc1/Gemm"], settings=settings)["onnxruntime"], model_input=demo.fp32, model_output=target)
+    weights = {t.name: t.data_type for t in onnx.load(target).graph.initializer}
+    assert any(name.startswith("fc1") and kind == onnx.TensorProto.FLOAT for name, kind in weights.items())
+    assert "fc1.weight_quantized" not in weights
+    assert any(name.startswith("fc2") and kind == onnx.TensorProto.INT8 for name, kind in weights.items())
+
+
 def test_onnxruntime_gives_16_bits_to_these_tensors_only(tmp_path: Path) -> None:
     from onnx import TensorProto
 

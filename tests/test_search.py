@@ -197,6 +197,14 @@ def test_useless_units_are_pruned() -> None:
     assert search.pruned(["a"], 2) == ["a"]
 
 
+def test_pruning_does_not_depend_on_the_order_in_which_units_are_given() -> None:
+    """Sets of names have another order in every process; a tuning that is resumed has to come to the same."""
+    search = searched(alone(**dict.fromkeys("abcdefghijkl", 1.0)))
+    assert (
+        search.pruned("abcdefghijkl", 4.0) == search.pruned("lkjihgfedcba", 4.0) == search.pruned("fbkaclhdgjie", 4.0)
+    )
+
+
 def test_pruning_keeps_what_it_was_given_where_only_the_rough_simulation_agrees() -> None:
     fine = simulate(alone(a=1, b=1, c=1))
     rough = simulate(alone(a=1, b=1e-6, c=1e-6))

@@ -72,17 +72,18 @@ def diagnose(
         found = diagnose_adapted(adapter, batches, names=(str(reference), str(quantized)), progress=progress)
     with SummaryWriter(folder) as writer:
         writer.add_diagnosis(found)
-    comparison = {}
+    comparison, complete = {}, True
     if probe_s is not None:
         with progress_bar("probing the output") as probing:
             probed = probe(
                 reference, quantized, batches, budget_s=probe_s, logdir=folder, diagnosis=found, progress=probing
             )
-        found, comparison = probed.diagnosis, probed.comparison
+        found, comparison, complete = probed.diagnosis, probed.comparison, probed.complete
     if csv is not None:
         found.to_csv(csv)
     if as_json:
-        print_json(found.to_json())
+        probing_found = {"comparison": comparison, "complete": complete} if comparison else {}
+        print_json({**found.to_json(), **probing_found})
         return
     show_diagnosis(out, found, sort=sort, top=top)
     show_comparison(out, comparison)

@@ -211,7 +211,7 @@ class OnnxAdapter:
             raise MismatchError(
                 f"the array {expected.name} holds {array.dtype}, the model expects {expected.dtype}. Convert the data."
             )
-        return np.ascontiguousarray(array, dtype=expected.dtype)
+        return np.asarray(array, dtype=expected.dtype, order="C")
 
 
 def read_inputs(source: Any) -> list[Input]:

@@ -31,7 +31,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from inc_tb.adapters.onnx.model import first_line
 from inc_tb.capture import Batch
-from inc_tb.errors import ModelError, UsageError
+from inc_tb.errors import IncTbError, ModelError, UsageError
 from inc_tb.records import Suggestion
 
 _TYPES = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8, "int16": QuantType.QInt16, "uint16": QuantType.QUInt16}
@@ -93,7 +93,7 @@ class OnnxRuntimeQuantizer:
         has_folds = any(node.op_type in _FOLDS for node in _load(source).graph.node)
         if self.settings["preprocess"] and not self._pre_processed(source, target, has_folds):
             self._pre_processed(source, target, has_folds, skip_symbolic_shape=True)
-        proto = onnx.load(target) if target.exists() else _load(source)
+        proto = onnx.load(target) if target.exists() else _whole(source)
         _give_names(proto)
         onnx.save(proto, target)
         return target
@@ -120,6 +120,8 @@ class OnnxRuntimeQuantizer:
                     self._dynamic(model, target, settings, keep)
                 else:
                     self._static(model, target, calibration, settings, keep)
+        except IncTbError:
+            raise  # the user's data, not the tool
         except Exception as error:  # onnxruntime raises many unrelated classes
             raise ModelError(f"{model}: ONNX Runtime cannot quantize it so: {first_line(error)}") from error
 
@@ -225,7 +227,7 @@ def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]], **
     save_tensors_data(TensorsData(CalibrationMethod.MinMax, found), tool.ranges_path("minmax"))
     with tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
         source, target = Path(folder, "fp32.onnx"), Path(folder, "int8.onnx")
-        onnx.save(_load(Path(model)) if isinstance(model, str | PathLike) else model, source)
+        onnx.save(_whole(Path(model) if isinstance(model, str | PathLike) else model), source)
         try:
             tool.quantize(source, target, [], tool.settings, [])
         except ModelError as error:
@@ -263,7 +265,17 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 
 
 def _load(source: Any) -> onnx.ModelProto:
+    """Perhaps without its weights, which may be in another file."""
     return onnx.load(source, load_external_data=False) if isinstance(source, Path) else source
+
+
+def _whole(source: Any) -> onnx.ModelProto:
+    """A copy with all of its weights."""
+    if isinstance(source, Path):
+        return onnx.load(source)
+    copied = onnx.ModelProto()
+    copied.CopyFrom(source)
+    return copied
 
 
 def _give_names(proto: onnx.ModelProto) -> None:

@@ -32,6 +32,9 @@ QUANTIZABLE = {
 """Ops that ONNX Runtime's quantizer starts a rounding at."""
 
 
+_INTEGERS = ("int8", "uint8", "int16", "uint16")
+
+
 class RoundedTo(NamedTuple):
     dtype: str
     step: float
@@ -66,8 +69,10 @@ class Sites:
             q = self._quantized.values[root].quantization
             if q is None or q.scale is None or q.zero_point is None or q.axis is not None or q.block:
                 continue
-            if self._reference.types.get(tensor) != TensorProto.FLOAT:
-                self.notes.append(f"{tensor} is not float32; its rounding cannot be switched")
+            if self._reference.types.get(tensor) != TensorProto.FLOAT or q.dtype not in _INTEGERS:
+                self.notes.append(
+                    f"the rounding of {tensor} to {q.dtype} is not simulated; only float32 to integers is"
+                )
                 continue
             found[tensor] = RoundedTo(q.dtype, float(q.scale.flat[0]), int(q.zero_point.flat[0]))
         return found

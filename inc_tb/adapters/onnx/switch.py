@@ -22,11 +22,12 @@ from inc_tb.adapters.onnx.match import Matching
 from inc_tb.adapters.onnx.model import Model, first_line
 from inc_tb.adapters.onnx.sites import RoundedTo, Sites, rounded_again
 from inc_tb.capture import Array, Batch, Input, Outputs, Unit
-from inc_tb.errors import MismatchError
+from inc_tb.errors import MismatchError, ModelError
 
 MASK = "inc_tb_mask"
 _TO_SCORES = {*PASS_THROUGH, "Cast", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"}
 _SIXTEEN_BITS = {"int16", "uint16"}
+_LARGEST = 2**31 - 1
 
 
 class OnnxSwitches:
@@ -45,7 +46,7 @@ class OnnxSwitches:
         self.notes = self._found.notes
         names = [name for site in self.sites for name in (site.name, site.instead) if name]
         self._place = {name: i for i, name in enumerate(names)}
-        self._scores = self._find_scores()
+        self._scores, self._results = self._find_scores(), self._reference.model.outputs
         self._session: ort.InferenceSession | None = None
         self._real: ort.InferenceSession | None = None
 
@@ -161,16 +162,25 @@ class OnnxSwitches:
         """Scores and results with these sites rounded, and everything else in fp32."""
         if self._session is None:
             # Not optimised: then all off equals the fp32 file bit for bit, at most twice as slowly as it ships.
-            self._session = self._reference.model.session(self.model())
+            self._session = self._open()
         mask = np.zeros(len(self._place), bool)
         mask[[self._place[name] for name in on]] = True
         names = [o.name for o in self._session.get_outputs()]
         arrays = self._run(self._session, {**self._fitted(batch), MASK: mask})
         by_name = dict(zip(names, arrays, strict=True))
-        return Outputs(
-            [by_name.get(name, by_name.get(f"{name}/inc_tb")) for name in self._scores],  # type: ignore[misc]
-            [by_name[name] for name in self._reference.model.outputs],
-        )
+        # A rounded input of the model has another name behind its switch.
+        read = {name: by_name.get(name, by_name.get(f"{name}/inc_tb")) for name in (*self._scores, *self._results)}
+        return Outputs([np.asarray(read[name]) for name in self._scores], [np.asarray(read[n]) for n in self._results])
+
+    def _open(self) -> ort.InferenceSession:
+        proto = self.model()
+        size = proto.ByteSize()
+        if size >= _LARGEST:
+            raise ModelError(
+                f"{self._reference.model.name}: {size / 1e9:.1f} GB with the rounded weights beside its own, where ONNX "
+                "Runtime opens 2 GB; too large to be simulated. Use a strategy without simulation, such as basic."
+            )
+        return self._reference.model.session(proto)
 
     def run_real(self, batch: Batch) -> list[Array]:
         """The results of the quantized model itself, with the fused kernels that ship."""
@@ -190,7 +200,7 @@ class OnnxSwitches:
                 f"the data has the arrays {sorted(batch)}, the model has the inputs {sorted(wanted)}. "
                 "Name the arrays as the model's inputs."
             )
-        return {name: np.ascontiguousarray(array, wanted[name]) for name, array in batch.items()}
+        return {name: np.asarray(array, wanted[name], order="C") for name, array in batch.items()}
 
     def _run(self, session: ort.InferenceSession, feeds: Batch) -> list[Array]:
         known = {i.name for i in session.get_inputs()}
