@@ -91,7 +91,7 @@ def chosen(arguments: argparse.Namespace) -> Iterator[Network]:
 
 def report(network: Network, strategy: str, found: Tuned, took: float, show: Callable[[str], None]) -> None:
     best = found.best
-    met = "yes" if found.met else "stopped" if found.reason.endswith("interrupted") else "no"
+    met = "yes" if found.met else "stopped" if "interrupted" in found.reason else "no"
     accuracy = f"{best.accuracy:.4f}" if best.accuracy is not None else "none"
     show(
         f"  {strategy:8}{met:>9}{accuracy:>10}{len(best.fallback):>8}{len(found.trials):>8}"

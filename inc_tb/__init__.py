@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 # Eager, because these functions have the names of their modules: whatever is imported first, inc_tb.diagnose is the
 # function.
+from inc_tb.capture import Quantizer
 from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import IncTbError
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Diagnosis", "IncTbError", "OnnxRuntimeQuantizer", "Probe", "Run", "Suggestion", "SummaryWriter", "Trial", "Tuned",
-    "diagnose", "load", "log_diagnosis", "probe", "tune",
+    "Diagnosis", "IncTbError", "OnnxRuntimeQuantizer", "Probe", "Quantizer", "Run", "Suggestion", "SummaryWriter",
+    "Trial", "Tuned", "diagnose", "load", "log_diagnosis", "probe", "tune",
 ]  # fmt: skip
 
 

@@ -34,6 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         code = cli.main(given, prog_name="inc-tb", standalone_mode=False)
     except click.exceptions.Abort:
+        sys.stderr.write("inc-tb: interrupted; what was logged so far is kept\n")
         sys.exit(130)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()

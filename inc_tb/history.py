@@ -58,7 +58,7 @@ class History:
             before = lines[0].get("about", {})
             differs = [name for name in asked if before.get(name) != asked[name]]
             raise UsageError(
-                f"{logdir} holds a tuning with another {' and '.join(differs)}; expected the same as before. "
+                f"{logdir} holds a tuning that differs in {' and '.join(differs)}; expected the same as before. "
                 "Give the same arguments to resume it, or another --logdir."
             )
         read = [_read(line, logdir / FILE) for line in lines]

@@ -350,7 +350,7 @@ def _columns() -> list[tuple[Column, Compute]]:
         (replace(effect, name="sensitivity_high", label="sensitivity, high end",
                  help="Upper end of the sensitivity's 95 % interval, by resampling the samples."),
          _because(_NOT_PROBED)),
-        (Column("recovery", label="recovery", unit="share", better="higher",
+        (Column("recovery", label="recovery", unit="share",
                 help="Share of the output's error that goes away when this unit alone goes back to fp32. Negative: it "
                      "gets worse, because errors had been cancelling. Near 0 for one end of a bad tensor: both ends "
                      "must change."), _because(_NOT_PROBED)),

@@ -18,7 +18,7 @@ from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.journal import Journal
 from inc_tb.measured import KeptSet, UnitEffect, with_effects, with_measured_sets
-from inc_tb.search import Search
+from inc_tb.search import HEALTHY, Search
 from inc_tb.simulation import Comparison, Simulation, interval, resampled
 
 if TYPE_CHECKING:
@@ -128,6 +128,12 @@ class _Prober:
         self._total += len(search.grids)
         search.measure(self._deadline(2), lambda _, __: self._step())
         search.deadline = self._began + self._budget_s
+        full = self._simulation.error_keeping(())
+        if full <= HEALTHY:
+            healthy = (
+                f"the output is as close to fp32 as healthy int8 gets: error {full:.2g}, up to {HEALTHY:g} is usual"
+            )
+            self._diagnosis = replace(self._diagnosis, notes=[*self._diagnosis.notes, healthy])
         self._measure_sets(search)
         self._finish()
         return self._result

@@ -48,6 +48,9 @@ def show_suggestions(console: Console, suggestions: Sequence[Suggestion], top: i
     console.print(f"[bold]Suggestions[/] ({len(suggestions)}, worst first)")
     for s in suggestions[:top]:
         console.print(f"[bold]{s.rank}. {s.rule.replace('_', ' ')}[/]: {escape(s.because)}.", highlight=False)
+        measured = next((e for e in s.effects if e.basis == "measured"), None)
+        if measured is not None:
+            console.print(f"   measured: {measured.value:.1%} {measured.label}", highlight=False)
         console.print(f"   keep in fp32: [bold]{escape(_shortened(s.ops))}[/]", highlight=False)
         console.print(Padding(Syntax(s.recipe, "python", word_wrap=True, background_color="default"), (0, 0, 0, 3)))
     if len(suggestions) > top:
@@ -57,12 +60,14 @@ def show_suggestions(console: Console, suggestions: Sequence[Suggestion], top: i
 
 def show_trials(console: Console, trials: Sequence[Trial]) -> None:
     table = Table(title="Trials", title_justify="left", title_style="bold", header_style="bold")
-    for name in ("trial", "accuracy", "drop", "kept in fp32"):
+    objectives = list(dict.fromkeys(name for trial in trials for name in trial.objectives))
+    for name in ("trial", "accuracy", "drop", *objectives, "kept in fp32"):
         table.add_column(name, justify="left" if name in ("trial", "kept in fp32") else "right")
     for trial in trials:
+        others = [f"{trial.objectives[name]:.4g}" if name in trial.objectives else "" for name in objectives]
         accuracy = "" if trial.accuracy is None else f"{trial.accuracy:.4f}"
         drop = "" if trial.drop is None else f"[{_style(trial)}]{trial.drop:+.4f}[/]"
-        table.add_row(escape(trial.name), accuracy, drop, escape(_shortened(trial.fallback)))
+        table.add_row(escape(trial.name), accuracy, drop, *others, escape(_shortened(trial.fallback)))
     console.print(table)
 
 
@@ -125,7 +130,7 @@ def show_comparison(console: Console, comparison: Mapping[str, Comparison]) -> N
 
 
 def _number(value: float | None) -> str:
-    return "no number" if value is None else f"{value:.4f}"
+    return "no number" if value is None else f"{value:.6g}"
 
 
 def check_column(columns: Collection[str], name: str) -> None:
@@ -140,7 +145,7 @@ def _show_table(
     console: Console, diagnosis: Diagnosis, title: str, columns: Sequence[str], sort: str, top: int
 ) -> None:
     """As many of the columns as fit, the one that is sorted by among them."""
-    room = max(2, (console.width - _NAME_WIDTH) // (_COLUMN_WIDTH + 1))
+    room = max(2, (console.width - _NAME_WIDTH) // _COLUMN_WIDTH)
     empty = {"sensitivity"} if np.isnan(diagnosis.ops["sensitivity"]).all() else set()
     chosen = [c for c in columns if c != sort and c not in empty][: room - 1]
     kept = [c for c in columns if c in chosen or c == sort]

@@ -60,16 +60,20 @@ class Tuned:
                 "objectives": trial.objectives, "wall_s": trial.wall_s, "config": trial.config, "notes": trial.notes,
             }  # fmt: skip
 
-        names = ("baseline", "target", "met", "reason", "quantizations", "evaluations", "simulations", "wall_s")
+        names = (
+            "baseline",
+            "target",
+            "met",
+            "reason",
+            "quantizations",
+            "evaluations",
+            "simulations",
+            "wall_s",
+            "recipe",
+        )
         found = {name: getattr(self, name) for name in names}
-        comparison = msgspec.to_builtins(self.comparison)
-        return {
-            **found,
-            "comparison": comparison,
-            "best": of(self.best),
-            "model": str(self.model),
-            "trials": [of(t) for t in self.trials],
-        }
+        found["comparison"] = msgspec.to_builtins(self.comparison)
+        return {**found, "model": str(self.model), "best": of(self.best), "trials": [of(t) for t in self.trials]}
 
 
 def tune(
@@ -107,6 +111,7 @@ def tune(
             raise UsageError(f"{name}={value} was given; expected {least} or more.")
     if strategy not in STRATEGIES:
         raise UsageError(f"strategy {strategy!r} was given; expected one of {', '.join(STRATEGIES)}.")
+    told = evaluate
     if not callable(evaluate):
         evaluate = load_function(*split_function(evaluate))
     tuner = Tuner(
@@ -119,6 +124,8 @@ def tune(
         "criterion": vars(tuner.criterion), "settings": dict(tuner.quantizer.settings),
         "calibration": tuner.data_digest(), "diagnosis_samples": diagnosis_samples,
     }  # fmt: skip
+    if isinstance(told, str | PathLike):
+        about["evaluate"] = str(Path(told).absolute())
     places = {"model": model, "calibration": calibration}
     given = {name: str(Path(p).absolute()) for name, p in places.items() if isinstance(p, str | PathLike)}
     with tuner:
@@ -168,7 +175,7 @@ def _search(
         if not tuner.trials:
             raise
     except KeyboardInterrupt:
-        reason = "interrupted"
+        reason = "interrupted, and can be resumed"
         if not tuner.trials:
             raise
     _save_best(tuner, history, tried)
@@ -200,7 +207,8 @@ def _tuned(tuner: Tuner, reason: str, wall_s: float) -> Tuned:
     return Tuned(
         tuner.baseline, target, met, best, tuner.logdir / BEST_MODEL, reason, tuner.trials, tuner.quantizations,
         tuner.evaluations, tuner.simulated, wall_s, tuner.comparison,
-        tuner.quantizer.recipe(best.config, best.fallback),
+        f"model_input = {str(tuner.prepared)!r}  # your model, as it was quantized\n"
+        + tuner.quantizer.recipe(best.config, best.fallback),
     )  # fmt: skip
 
 

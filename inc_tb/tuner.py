@@ -28,6 +28,7 @@ from inc_tb.simulation import Comparison, Simulation
 from inc_tb.strategies import Attempt
 
 BEST_MODEL = "best_model.onnx"
+PREPARED_MODEL = "prepared_model.onnx"
 SIMULATIONS = "simulations"
 _BATCH = 8
 _SAMPLES = 16
@@ -78,6 +79,14 @@ class Tuner:
         self.logdir = logdir
         self._diagnosis_samples = diagnosis_samples
         read_inputs(model)
+        missing = [
+            name for name in ("prepare", "quantize", "recipe", "variants", "cures") if not hasattr(quantizer, name)
+        ]
+        if missing:
+            raise UsageError(
+                f"the quantizer {type(quantizer).__name__} has no {', '.join(missing)}; expected the methods of "
+                "inc_tb.Quantizer."
+            )
         if logdir.exists() and not logdir.is_dir():
             raise UsageError(f"{logdir}: is a file; expected a folder to write to. Choose another place.")
         self._objectives = self._named_objectives(objectives)
@@ -88,6 +97,7 @@ class Tuner:
         except BaseException:
             self._folder.cleanup()
             raise
+        self.prepared = logdir / PREPARED_MODEL
         self.model_digest = hashlib.sha256(self.reference.read_bytes()).hexdigest()
         # Once: a function that gives the data may shuffle them.
         self._sample = take(self.batches, _SAMPLES, read_inputs(self.reference))
@@ -202,6 +212,7 @@ class Tuner:
         """As the best model so far."""
         try:
             moved(self.quantized(attempt), self.logdir / BEST_MODEL, copy=True)
+            moved(self.reference, self.prepared, copy=True)  # from which the recipe makes it
         except ModelError:
             return  # the trial says why there is no model
 
@@ -317,6 +328,11 @@ def calibration_data(model: Path, given: Any, samples: int | None) -> Data:
     if first is None:
         raise DataError("the calibration data has no samples; expected at least one batch. Check the data source.")
     check_fit(as_batch(first, inputs), inputs)
+    bad = [name for name, a in as_batch(first, inputs).items() if a.dtype.kind == "f" and not np.isfinite(a).all()]
+    if bad:
+        raise DataError(
+            f"the calibration data has NaN or infinite values in {', '.join(bad)}; expected finite numbers."
+        )
     return Data(lambda: map(fitted, data))
 
 

@@ -286,7 +286,7 @@ def test_resume_goes_on_and_a_second_tuning_is_refused(call: Called, here: Path)
     assert "holds a tuning with 1 trials already" in one_line(err)
     code, out, err = call(*arguments, "--tolerance", 0.5, "--resume")
     assert (code, out) == (2, "")
-    assert "another criterion" in one_line(err)
+    assert "differs in criterion" in one_line(err)
     again = tuned(call, "--resume", "--per-channel")
     assert again["best"]["fallback"] == CULPRITS
     assert again["trials"][0] == first["trials"][0]

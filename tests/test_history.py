@@ -294,13 +294,13 @@ def test_a_simulation_that_was_cut_off_goes_on(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "strategy": ({"strategy": "mse_v2"}, "another strategy"),
-    "tolerance": ({"tolerance": 0.02}, "another criterion"),
-    "direction": ({"higher_is_better": False}, "another criterion"),
-    "settings": ({"quantizer": OnnxRuntimeQuantizer}, r"another .*settings"),
-    "samples": ({"samples": 1}, "another samples"),
-    "model": ({"model": HARD}, "another model"),
-    "data": ({"data": digits(3)}, "another calibration"),
+    "strategy": ({"strategy": "mse_v2"}, "differs in strategy"),
+    "tolerance": ({"tolerance": 0.02}, "differs in criterion"),
+    "direction": ({"higher_is_better": False}, "differs in criterion"),
+    "settings": ({"quantizer": OnnxRuntimeQuantizer}, r"differs in .*settings"),
+    "samples": ({"samples": 1}, "differs in samples"),
+    "model": ({"model": HARD}, "differs in model"),
+    "data": ({"data": digits(3)}, "differs in calibration"),
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader
@@ -18,6 +19,7 @@ from inc_tb import OnnxRuntimeQuantizer
 from inc_tb.errors import ModelError, UsageError
 from inc_tb.records import Suggestion
 from tests.digits import DATA, digits
+from tests.example_run import batches, make_models
 
 HARD = DATA / "hard.onnx"
 KEPT = ("/conv1/Conv", "/conv2/Conv")
@@ -422,6 +424,32 @@ def test_variants_differ_from_the_settings_in_one_thing_each() -> None:
             )
 
 
+def test_types_that_onnxruntime_refuses_are_refused_at_once() -> None:
+    with pytest.raises(UsageError, match="weight_type='uint8' needs activation_type='uint8'; 'int8' was given"):
+        OnnxRuntimeQuantizer(weight_type="uint8")
+    with pytest.raises(UsageError, match="activation_type='int16' needs format='QDQ'"):
+        OnnxRuntimeQuantizer(format="QOperator", activation_type="int16")
+    OnnxRuntimeQuantizer(approach="dynamic", weight_type="uint8")
+
+
+def test_a_model_that_is_quantized_already_is_refused(tmp_path: Path) -> None:
+    _, int8 = make_models(tmp_path)
+    with pytest.raises(ModelError, match="is quantized already; expected the fp32 model"):
+        OnnxRuntimeQuantizer().prepare(int8, tmp_path / "prepared")
+
+
+def test_an_old_opset_is_raised_to_one_with_scales_per_channel(tmp_path: Path) -> None:
+    fp32, _ = make_models(tmp_path)
+    model = onnx.load(fp32)
+    model.opset_import[0].version = 11
+    onnx.save(model, fp32)
+    tool = OnnxRuntimeQuantizer(per_channel=True)
+    prepared, target = tool.prepare(fp32, tmp_path / "prepared"), tmp_path / "int8.onnx"
+    assert onnx.load(prepared).opset_import[0].version == 13
+    tool.quantize(prepared, target, batches(), tool.settings, [])
+    assert onnxruntime.InferenceSession(target).run(None, batches()[0])[0].shape == (8, 3)
+
+
 def cures(rules: Mapping[str, Sequence[str]], **settings: Any) -> list[dict[str, Any]]:
     """What changes in the settings, for suggestions of these rules for these ops."""
     tool = OnnxRuntimeQuantizer(**settings)
@@ -431,16 +459,15 @@ def cures(rules: Mapping[str, Sequence[str]], **settings: Any) -> list[dict[str,
     return [{k: v for k, v in s.items() if v != tool.settings[k]} for s in found.values()]
 
 
-def test_cures_follow_the_rules() -> None:
-    assert cures({}) == []
-    assert cures({"high_error": ["a"]}) == []
-    assert cures({"weights_per_tensor": ["a"]}) == [{"per_channel": True}]
-    assert cures({"weight_outliers": ["a"]}) == [{"per_channel": True}]
+def test_a_scale_per_channel_is_always_worth_a_look_and_the_other_cures_follow_the_rules() -> None:
+    each = {"per_channel": True}
+    assert cures({}) == [each]
     assert cures({"weights_per_tensor": ["a"]}, per_channel=True) == []
-    assert cures({"clipped_range": ["a"]}, calibrator="percentile") == [{"calibrator": "minmax"}]
-    assert cures({"clipped_range": ["a"]}) == []
-    assert cures({"outlier_channels": ["a", "b", "c"]}) == [{"int16_tensors": ["ta", "tb"]}]
-    assert cures({"outlier_channels": ["a"]}, format="QOperator") == []
-    assert cures({"dispersed_range": ["b"]}) == [{"calibrator": "percentile"}, {"int16_tensors": ["tb"]}]
-    assert cures({"flushed_to_zero": ["a"]}, calibrator="entropy") == [{"int16_tensors": ["ta"]}]
-    assert cures({"weights_per_tensor": ["a"], "dispersed_range": ["a"]}, approach="dynamic") == [{"per_channel": True}]
+    assert cures({"high_error": ["a"]}, per_channel=True) == []
+    assert cures({"clipped_range": ["a"]}, calibrator="percentile") == [each, {"calibrator": "minmax"}]
+    assert cures({"clipped_range": ["a"]}) == [each]
+    assert cures({"outlier_channels": ["a", "b", "c"]}) == [each, {"int16_tensors": ["ta", "tb"]}]
+    assert cures({"outlier_channels": ["a"]}, format="QOperator") == [each]
+    assert cures({"dispersed_range": ["b"]}) == [each, {"calibrator": "percentile"}, {"int16_tensors": ["tb"]}]
+    assert cures({"flushed_to_zero": ["a"]}, calibrator="entropy") == [each, {"int16_tensors": ["ta"]}]
+    assert cures({"weights_per_tensor": ["a"], "dispersed_range": ["a"]}, approach="dynamic") == [each]

@@ -493,7 +493,7 @@ def test_a_target_that_cannot_be_met_ends_with_the_best_and_the_reason(tmp_path:
     assert "the best has 0.495" in found.reason
     assert "nothing more to try" in found.reason
     assert accuracy(str(found.model)) == pytest.approx((found.best.accuracy or 0) + 0.5)
-    assert found.recipe == OnnxRuntimeQuantizer().recipe(found.best.config, CULPRITS)
+    assert found.recipe.endswith(OnnxRuntimeQuantizer().recipe(found.best.config, CULPRITS))
 
 
 @pytest.mark.parametrize("strategy", ["probe", "basic"])

@@ -49,7 +49,8 @@ from inc_tb.errors import UsageError
     "probe_s",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="Also measure at the output what quantizing each op does, for at most so long; goes on if called again.",
+    help="Also measure at the output what quantizing each op does, for about so long; called again with the same --run "
+    "it goes on.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def diagnose(

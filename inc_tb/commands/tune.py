@@ -117,5 +117,6 @@ def _rebuild(name: str, model: Path | None, data: str | None, logdir: Path, outp
     if as_json:
         print_json({"trial": name, "model": str(target), "fallback": trial.fallback, "config": trial.config})
     else:
-        say(f"Wrote {target}: {name}, accuracy {trial.accuracy}, {len(trial.fallback)} ops in fp32.")
+        accuracy = "no number" if trial.accuracy is None else f"{trial.accuracy:.4f}"
+        say(f"Wrote {target}: {name}, accuracy {accuracy}, kept in fp32: {', '.join(trial.fallback) or 'nothing'}.")
     return 0

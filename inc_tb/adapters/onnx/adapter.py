@@ -48,6 +48,7 @@ class OnnxAdapter:
         self.notes = self._runner.notes
         self._note_subgraphs()
         self._note_unnamed()
+        self._note_batch_norms()
 
     def inputs(self) -> Sequence[Input]:
         return self._inputs
@@ -175,6 +176,16 @@ class OnnxAdapter:
         nested = [step.name for step in self._reference.steps if subgraphs(step.node)]
         if nested:
             self.notes.append(f"not looked into, because they hold graphs of their own: {', '.join(nested)}")
+
+    def _note_batch_norms(self) -> None:
+        types = {op.name: op.type for op in self._ops}
+        alone = [op for op in self._ops if op.type == "BatchNormalization" and op.activation is not None]
+        foldable = [op for op in alone if any(types[name] in ("Conv", "ConvTranspose", "Gemm") for name in op.inputs)]
+        if foldable:
+            self.notes.append(
+                f"{len(foldable)} batch norms are quantized by themselves; fold them into the layer before them first "
+                "(onnxruntime.quantization.shape_inference.quant_pre_process), or let inc-tb tune do it"
+            )
 
     def _note_unnamed(self) -> None:
         """An op is then called by its output here, which no tool's exclude list understands."""

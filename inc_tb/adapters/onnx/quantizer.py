@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx
+from onnx import version_converter
 from onnxruntime.quantization import (
     CalibrationDataReader,
     CalibrationMethod,
@@ -30,7 +31,7 @@ from onnxruntime.quantization import (
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from inc_tb.adapters.onnx.model import first_line
-from inc_tb.capture import Batch
+from inc_tb.capture import Batch, describe
 from inc_tb.errors import IncTbError, ModelError, UsageError
 from inc_tb.records import Suggestion
 
@@ -50,10 +51,11 @@ _CHOICES: Mapping[str, Sequence[Any]] = {
     "weight_type": ("int8", "uint8"),
     "symmetric": (False, True),
 }
-_COARSE_WEIGHTS = {"weights_per_tensor", "weight_outliers"}
 _STRETCHED = {"dispersed_range", "flushed_to_zero"}
 _COARSE_TENSORS = {"outlier_channels", "dispersed_range", "flushed_to_zero", "unbalanced_inputs"}
 _FOLDS = {"BatchNormalization", "Identity", "Dropout"}
+_QUANTIZED = {"QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QGemm"}
+_LEAST_OPSET = 13
 
 
 class OnnxRuntimeQuantizer:
@@ -80,6 +82,10 @@ class OnnxRuntimeQuantizer:
         for name, choices in _CHOICES.items():
             if self.settings[name] not in choices:
                 raise UsageError(f"{name}={self.settings[name]!r} was given; expected one of {list(choices)}.")
+        if approach == "static" and weight_type == "uint8" and activation_type != "uint8":
+            raise UsageError(f"weight_type='uint8' needs activation_type='uint8'; {activation_type!r} was given.")
+        if format == "QOperator" and activation_type in ("int16", "uint16"):
+            raise UsageError(f"activation_type={activation_type!r} needs format='QDQ'; 'QOperator' was given.")
         self._ranges = Path(tempfile.mkdtemp(prefix="inc_tb_ranges_"))
         weakref.finalize(self, shutil.rmtree, self._ranges, ignore_errors=True)
 
@@ -90,10 +96,13 @@ class OnnxRuntimeQuantizer:
         target = folder / "prepared.onnx"
         folder.mkdir(parents=True, exist_ok=True)
         source: Any = Path(model) if isinstance(model, str | PathLike) else model
-        has_folds = any(node.op_type in _FOLDS for node in _load(source).graph.node)
+        types = {node.op_type for node in _load(source).graph.node}
+        if types & _QUANTIZED or any(name.startswith("QLinear") for name in types):
+            raise ModelError(f"{describe(model)}: is quantized already; expected the fp32 model.")
+        has_folds = bool(types & _FOLDS)
         if self.settings["preprocess"] and not self._pre_processed(source, target, has_folds):
             self._pre_processed(source, target, has_folds, skip_symbolic_shape=True)
-        proto = onnx.load(target) if target.exists() else _whole(source)
+        proto = _raised(onnx.load(target) if target.exists() else _whole(source))
         _give_names(proto)
         onnx.save(proto, target)
         return target
@@ -197,7 +206,7 @@ class OnnxRuntimeQuantizer:
     ) -> Mapping[str, Mapping[str, Any]]:
         rules = {s.rule for s in suggestions}
         found: dict[str, Mapping[str, Any]] = {}
-        if rules & _COARSE_WEIGHTS and not settings["per_channel"]:
+        if not settings["per_channel"]:  # costs nothing, so it needs no rule
             found["a scale for each channel of the weights"] = {**settings, "per_channel": True}
         if settings["approach"] == "dynamic":
             return found
@@ -276,6 +285,19 @@ def _whole(source: Any) -> onnx.ModelProto:
     copied = onnx.ModelProto()
     copied.CopyFrom(source)
     return copied
+
+
+def _raised(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """In an opset that has scales per channel, where the model can be converted to it."""
+    version = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), _LEAST_OPSET)
+    if version >= _LEAST_OPSET:
+        return proto
+    try:
+        raised = version_converter.convert_version(proto, _LEAST_OPSET)
+        onnx.checker.check_model(raised)
+    except Exception:  # noqa: BLE001  onnx raises many unrelated classes; the model is then quantized as it is
+        return proto
+    return raised
 
 
 def _give_names(proto: onnx.ModelProto) -> None:

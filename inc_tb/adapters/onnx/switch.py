@@ -177,8 +177,8 @@ class OnnxSwitches:
         size = proto.ByteSize()
         if size >= _LARGEST:
             raise ModelError(
-                f"{self._reference.model.name}: {size / 1e9:.1f} GB with the rounded weights beside its own, where ONNX "
-                "Runtime opens 2 GB; too large to be simulated. Use a strategy without simulation, such as basic."
+                f"{self._reference.model.name}: {size / 1e9:.1f} GB with the rounded weights beside its own; expected "
+                "under 2 GB. It is too large to be simulated. Use a strategy without simulation, such as basic."
             )
         return self._reference.model.session(proto)
 
