@@ -36,6 +36,9 @@ bench: $(TEST_VENV)/ready browser
 	$(BIN)/python benchmarks/diagnose.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python -m benchmarks.page
+	$(BIN)/python -m benchmarks.ranking
+	$(BIN)/python -m benchmarks.probe
+	$(BIN)/python -m benchmarks.tune
 
 screenshots: $(TEST_VENV)/ready browser
 	$(BIN)/python -m tests.browser.screenshots

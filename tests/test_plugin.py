@@ -372,6 +372,7 @@ class TestOneOp:
                 assert tab.contents("/histogram", [*where, ("op", "a")])[0]["parts"][0]["step"] == written
                 assert tab.contents("/record", [*where, ("kind", "suggestions")])[0]["parts"][0]["step"] == step
 
+    @each_loader
     def test_of_many_only_its_chunk_is_read(self, loader: Any, tmp_path: Path) -> None:
         ops = [f"op {i}" for i in range(100)]
         with inc_tb.SummaryWriter(tmp_path / "run") as writer:
