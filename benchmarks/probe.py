@@ -45,7 +45,9 @@ def measure(network: Network, folder: Path) -> str:
     simulation = Simulation(switches, network.calibration, samples=8)
     batch, everything = simulation.batches[0], [site.name for site in switches.sites]
     half = list(np.random.default_rng(0).choice(everything, len(everything) // 2, replace=False))
-    fp32 = onnxruntime.InferenceSession(str(network.model), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()  # threads of one session that spin after a run would disturb the next one
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    fp32 = onnxruntime.InferenceSession(str(network.model), options, providers=["CPUExecutionProvider"])
     found = in_turns(
         {
             "fp32": lambda: fp32.run(None, dict(batch)), "off": lambda: switches.run(batch, ()),
