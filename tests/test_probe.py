@@ -200,7 +200,6 @@ def test_a_healthy_model_has_little_to_explain(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_not_quantized_has_no_units() -> None:
-    # Reveals a bug: a mask without switches is split into nothing, which is no valid node.
     found = inc_tb.probe(HARD, HARD, {"input": digits(4)})
     assert (found.units, found.explaining, found.complete, found.evaluations) == ([], None, True, 0)
     assert set(reasons(found.diagnosis).values()) == {"nothing starts to be rounded at this op"}

@@ -112,7 +112,6 @@ def test_an_output_of_whole_numbers_counts_those_that_are_different() -> None:
 
 
 def test_an_output_of_one_number_is_measured_against_its_size() -> None:
-    # Reveals a bug: numpy makes a plain number of a difference without axes, which cannot be written to.
     found = simulate(lambda x, on: [np.float32(4 + (1 if on else 0))], 6, batch=3)
     np.testing.assert_allclose(found.errors({"a"}), [1 / 16, 1 / 16])
 
@@ -134,7 +133,6 @@ def test_an_output_whose_length_is_not_that_of_the_batch_has_its_own_rows() -> N
 
 
 def test_an_output_without_rows_is_no_error() -> None:
-    # Reveals a bug: a detector that finds nothing in any sample divides by zero rows.
     found = simulate(lambda x, on: [np.zeros((0, 4), np.float32), x[:, None] + (1 if on else 0)], 4)
     assert found.error({"a"}) > 0
     nothing = simulate(lambda x, on: [np.zeros((0, 4), np.float32)], 4)

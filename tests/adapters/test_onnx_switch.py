@@ -382,7 +382,6 @@ def test_leaving_out_one_unit_rounds_exactly_what_was_predicted(built: Build, na
         check_left_out(it, [unit.name])
 
 
-# Reveals the bug of ArgMax below: masked_out of `tokens` stays rounded.
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_leaving_out_any_units_rounds_exactly_what_was_predicted(built: Build, name: str) -> None:
     it = built(name)
@@ -390,9 +389,6 @@ def test_leaving_out_any_units_rounds_exactly_what_was_predicted(built: Build, n
         check_left_out(it, kept)
 
 
-# QOperator files differ from QDQ files: float ops read the unrounded tensor where there is one (so one tensor is
-# rounded for some readers only), LayerNormalization and BatchNormalization are not quantized, and GlobalAveragePool
-# is only behind something rounded. Reveals a bug: Sites predicts them like QDQ files.
 @pytest.mark.parametrize("name", ["cnn-qoperator", "residual-qoperator", "branches-qoperator", "mlp-qoperator"])
 def test_leaving_out_units_of_a_qoperator_model_rounds_what_was_predicted(built: Build, name: str) -> None:
     it = built(name)
@@ -401,7 +397,6 @@ def test_leaving_out_units_of_a_qoperator_model_rounds_what_was_predicted(built:
         check_left_out(it, kept)
 
 
-# Reveals the same bug: x is rounded for skip1 only, ln1 reads it in fp32.
 def test_a_float_op_of_a_qoperator_model_reads_what_is_not_rounded(tmp_path: Path) -> None:
     options = {**QOPERATOR, "reduce_range": True}
     switches = make(zoo.attention(), tmp_path, static(**options))
@@ -434,8 +429,6 @@ def test_models_with_ops_left_out_give_what_was_simulated(built: Build, name: st
 
 
 def test_what_a_relu_reads_is_rounded_by_a_later_op_only_for_that_op(tmp_path: Path) -> None:
-    # Reveals a bug: the quantizer goes through ops in order and finds the Relu's input not rounded yet; `join` rounds
-    # it later. Sites lets the Relu follow it all the same.
     net = before_activation()
     path = net.save(tmp_path)
     feeds = zoo.data(net, 12)
@@ -450,7 +443,6 @@ def test_what_a_relu_reads_is_rounded_by_a_later_op_only_for_that_op(tmp_path: P
 
 
 def test_an_op_with_an_integer_result_rounds_what_it_reads(tmp_path: Path) -> None:
-    # Reveals a bug: ArgMax is quantized although its result cannot be, and is no unit.
     net = Net(15)
     x = net.linear("fc", net.input("x", "n", 6), 6, 5)
     net.output(net.op("Tanh", "tanh", x))
@@ -461,8 +453,6 @@ def test_an_op_with_an_integer_result_rounds_what_it_reads(tmp_path: Path) -> No
 
 
 def test_a_gemm_can_be_kept_by_name_in_a_dynamic_model(tmp_path: Path) -> None:
-    # Reveals a bug: quantize_dynamic makes fc2_MatMul of fc2 before it looks at nodes_to_exclude, so the quantizer (and
-    # the recipes) must exclude that name, too.
     from inc_tb.capture import onnxruntime_quantizer
 
     path = zoo.mlp().save(tmp_path)
@@ -488,7 +478,6 @@ def test_a_table_left_out_of_a_dynamic_model_is_rounded_by_its_reader(built: Bui
 
 @again_only
 def test_weights_between_rounded_tensors_are_rounded_as_the_runtime_does(tmp_path: Path) -> None:
-    # Reveals a bug: ONNX Runtime rounds with a zero point, from the smallest to the largest weight.
     net = chain(dead=False)
     path = net.save(tmp_path)
     feeds = zoo.data(net, 12)
@@ -554,8 +543,6 @@ def test_first_and_last_weights_are_left_alone_where_nothing_beside_them_is_roun
 
 @again_only
 def test_a_relu_between_does_not_hide_that_weights_are_rounded_again(tmp_path: Path) -> None:
-    # Reveals a bug: with symmetric activations both sides of the Relu are rounded. Keeping `middle` spares middle_out,
-    # but not what is behind the Relu, and Conv-Relu between rounded tensors counts for the runtime.
     net = chain()
     path = net.save(tmp_path)
     feeds = zoo.data(net, 12)
@@ -680,7 +667,6 @@ def test_an_output_that_is_rounded_is_given_rounded(built: Build) -> None:
 
 
 def test_a_model_of_an_old_opset_can_be_switched(tmp_path: Path) -> None:
-    # Reveals a bug: opset 9 has no QuantizeLinear; ONNX Runtime's quantizer writes its file in a newer one.
     net = zoo.cnn(9)
     switches = make(net, tmp_path)
     feeds = zoo.data(net, 4)
@@ -689,8 +675,6 @@ def test_a_model_of_an_old_opset_can_be_switched(tmp_path: Path) -> None:
 
 
 def test_a_model_in_half_precision_can_be_switched(tmp_path: Path) -> None:
-    # Reveals a bug: the branches of an op with rounded weights are declared float32, whatever the op computes in, and a
-    # rounded bias is float32.
     net = zoo.half_mlp()
     switches = make(net, tmp_path)
     feeds = zoo.data(net, 4)
@@ -767,7 +751,6 @@ def test_models_that_are_no_pair_are_refused(built: Build, tmp_path: Path) -> No
 
 
 def test_a_model_without_quantization_has_nothing_to_switch(tmp_path: Path) -> None:
-    # Reveals a bug: a mask without switches is split into nothing, which is no valid node.
     path = zoo.mlp().save(tmp_path)
     switches = OnnxSwitches(path, path)
     assert (list(switches.units), list(switches.sites)) == ([], [])
