@@ -209,6 +209,11 @@ class _Prober:
 
     def _finish(self) -> None:
         result = self._result
+        if not result.complete:
+            reached = (
+                f"{len(result.units)} of {len(self._screened)} units were probed in {self._budget_s:g} s; give it more"
+            )
+            self._diagnosis = replace(self._diagnosis, notes=[*self._diagnosis.notes, reached])
         result.diagnosis = self._filled()
         result.evaluations = self._simulation.evaluations
         result.seconds = time.monotonic() - self._began

@@ -68,6 +68,10 @@ class Tuner(Protocol):
 
     def quantized(self, attempt: Attempt) -> Path: ...
 
+    def units(self, attempt: Attempt) -> list[str]:
+        """What can be kept in fp32, without simulating anything."""
+        ...
+
     def diagnosis(self, attempt: Attempt) -> Diagnosis: ...
 
     def simulation(self, attempt: Attempt, samples: int = ...) -> Simulation: ...
@@ -109,7 +113,7 @@ def probe(tuner: Tuner) -> Attempts:
 
 def _try_cures(tuner: Tuner, base: Attempt, trial: Trial) -> Generator[Attempt, Trial, tuple[Attempt, Trial]]:
     """What costs less than fp32, where the rules point to it; and the settings to go on with."""
-    simulation = tuner.simulation(base)
+    simulation, original = tuner.simulation(base), base.settings
     full = simulation.error_keeping(())
     found = tuner.diagnosis(base)
     tensors = {node.name: node.tensor for node in found.graph}
@@ -126,9 +130,11 @@ def _try_cures(tuner: Tuner, base: Attempt, trial: Trial) -> Generator[Attempt, 
             if tuner.loss(cured) < tuner.loss(trial):
                 base, trial = attempt, cured
                 full = tuner.simulation(base).error_keeping(())
-                cures = {what: {**s, "reduce_range": True} for what, s in cures.items()}
     limit = _needed_error(tuner, full, tuner.loss(trial))
-    for what, settings in cures.items():
+    for what, changed in cures.items():
+        # On top of the cures that were taken up before.
+        changes = {name: value for name, value in changed.items() if value != original[name]}
+        settings = {**base.settings, **changes}
         attempt = Attempt(settings, note=f"instead of fp32: {what}")
         try:
             error = tuner.simulation(attempt).error_keeping(())
@@ -266,7 +272,7 @@ def _accumulated(base: Attempt, order: Sequence[str]) -> Attempts:
 
 
 def _ops(tuner: Tuner, base: Attempt) -> list[str]:
-    return [unit.name for unit in tuner.simulation(base).model.units]
+    return tuner.units(base)
 
 
 STRATEGIES: Mapping[str, Callable[[Tuner], Attempts]] = {

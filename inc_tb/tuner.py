@@ -235,6 +235,9 @@ class Tuner:
             self._made[key] = target
         return self._made[key]
 
+    def units(self, attempt: Attempt) -> list[str]:
+        return [unit.name for unit in open_switches(self.reference, self.quantized(attempt)).units]
+
     def diagnosis(self, attempt: Attempt) -> Diagnosis:
         """On few samples: enough to see what is wrong, cheap enough for every trial."""
         key = key_of(attempt)

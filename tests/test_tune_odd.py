@@ -117,3 +117,20 @@ def test_simulations_of_another_model_are_not_believed(tmp_path: Path) -> None:
     (tmp_path / "a" / "simulations").rename(tmp_path / "b" / "simulations")
     found = inc_tb.tune(tmp_path / "other.onnx", CALIBRATION, accuracy, logdir=tmp_path / "b", objectives=())
     assert found.simulations > 10
+
+
+def test_strategies_that_need_no_simulation_make_none(tmp_path: Path) -> None:
+    """They are what is left for models that are too large to be simulated."""
+    given = {"max_trials": 7, "objectives": (), "logdir": tmp_path}
+    found = inc_tb.tune(HARD, CALIBRATION, accuracy, strategy="basic", **given)
+    assert any(trial.fallback for trial in found.trials)
+    assert found.simulations == 0
+    assert not (tmp_path / "simulations").exists()
+
+
+def test_a_probe_that_ran_out_of_time_says_so(tmp_path: Path) -> None:
+    quantizer, int8 = inc_tb.OnnxRuntimeQuantizer(), tmp_path / "int8.onnx"
+    quantizer.quantize(HARD, int8, [CALIBRATION], quantizer.settings, [])
+    found = inc_tb.probe(HARD, int8, CALIBRATION, budget_s=0)
+    assert not found.complete
+    assert any(note.startswith("0 of 10 units were probed in 0 s") for note in found.diagnosis.notes)

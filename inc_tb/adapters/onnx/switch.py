@@ -3,7 +3,7 @@
 One input, a mask, turns each of these sites on and off, so one session serves every subset. Each is an `If`: a rounded
 tensor goes through QuantizeLinear and DequantizeLinear in one branch and is handed on in the other; an op with
 rounded weights is in both branches, each time with its own constant weights, which ONNX Runtime prepares once. A
-`Where` would compute both sides and copy large weights in every run, and took three times as long.
+`Where` would compute both sides and copy large weights in every run.
 """
 
 from __future__ import annotations
