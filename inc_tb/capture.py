@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -19,6 +20,7 @@ from inc_tb.records import GraphNode, Op, Suggestion
 
 Array = npt.NDArray[Any]
 Batch = Mapping[str, Array]
+_EXPECTED = "ONNX models are .onnx files or onnx.ModelProto objects, PyTorch models torch.nn.Module objects."
 _LEAST_RUNS, _MOST_RUNS, _LATENCY_S = 5, 50, 0.5
 Role = Literal["weight", "input", "output", "isolated"]
 """input: a quantized input of the whole model, at the first op that reads it;
@@ -37,11 +39,11 @@ class Pair(NamedTuple):
 
 
 class Input(NamedTuple):
-    """An input of the model; None in the shape is any length."""
+    """An input of the model; None in the shape is any length, None instead of it what only data can tell."""
 
     name: str
-    dtype: np.dtype[Any]
-    shape: tuple[int | None, ...]
+    dtype: np.dtype[Any] | None
+    shape: tuple[int | None, ...] | None
 
 
 class Adapter(Protocol):
@@ -55,6 +57,10 @@ class Adapter(Protocol):
 
     def batch_size(self) -> int:
         """How many samples fit the memory budget at once."""
+        ...
+
+    def trace(self, batch: Batch) -> None:
+        """Called with the first batch before anything below: some models only show what they do when they run."""
         ...
 
     def ops(self) -> Sequence[Op]: ...
@@ -149,11 +155,15 @@ class Quantizer(Protocol):
 
 def open_models(reference: Any, quantized: Any, *, memory_budget: int = 1 << 30) -> Adapter:
     """The adapter for a pair of models, given as paths or as objects."""
-    if {_kind(reference), _kind(quantized)} == {"onnx"}:
+    kinds = {_kind(m) for m in (reference, quantized) if m is not None}
+    if kinds == {"onnx"} and reference is not None:
         adapter: Adapter = _onnx().OnnxAdapter(reference, quantized, memory_budget=memory_budget)
         return adapter
+    if kinds == {"torch"}:
+        adapter = _torch().TorchAdapter(reference, quantized)
+        return adapter
     given = " and ".join(describe(m) for m in (reference, quantized))
-    raise ModelError(f"cannot compare {given}; expected two ONNX models (.onnx files or onnx.ModelProto objects).")
+    raise ModelError(f"cannot compare {given}; expected two ONNX models or two PyTorch models. {_EXPECTED}")
 
 
 def open_switches(reference: Any, quantized: Any) -> Switchable:
@@ -213,6 +223,15 @@ def read_graph(model: Any) -> list[GraphNode]:
     raise ModelError(f"cannot read {describe(model)}; expected an ONNX model (.onnx file or onnx.ModelProto object).")
 
 
+def _torch() -> ModuleType:
+    try:
+        return importlib.import_module("inc_tb.adapters.torch")
+    except ModuleNotFoundError as error:
+        raise ModelError(
+            f"reading PyTorch models needs {error.name}, which is not installed: pip install 'inc-tb[torch]'."
+        ) from error
+
+
 def _onnx() -> ModuleType:
     try:
         return importlib.import_module("inc_tb.adapters.onnx")
@@ -232,4 +251,8 @@ def _kind(model: Any) -> str:
         if not path.is_file():
             raise ModelError(f"{path}: no such file; expected a model file (.onnx). Check the path.")
         return {".onnx": "onnx", ".ort": "ort"}.get(path.suffix.lower(), path.suffix.lower())
-    return "onnx" if type(model).__name__ == "ModelProto" else type(model).__name__
+    if type(model).__name__ == "ModelProto":
+        return "onnx"
+    torch = sys.modules.get("torch")  # whoever has such a model has loaded it
+    is_torch = torch is not None and isinstance(model, torch.nn.Module | torch.export.ExportedProgram)
+    return "torch" if is_torch else type(model).__name__

@@ -37,7 +37,8 @@ def diagnose(
 ) -> Diagnosis:
     """Compare a quantized model with its reference, op by op.
 
-    Models are paths or objects. `batches` yields mappings from input name to array (or plain arrays
+    Models are paths or objects; for a PyTorch model in quantization-aware training the reference may be None, which is
+    the same model without its fake quantization. `batches` yields mappings from input name to array (or plain arrays
     for a model with one input); one batch by itself, or a path as for `--data`, works too. Only one batch is held,
     and its intermediate arrays are fetched in several passes where they exceed `memory_budget` bytes.
     `progress` is called with the number of samples done so far.
@@ -91,10 +92,13 @@ def collect(
     samples = 0
     inputs = adapter.inputs()
     with ThreadPoolExecutor(max_workers=cpu_count() or 1) as pool:
-        collector = _Collector(adapter.ops(), pool)
-        collector.add(adapter.weights())
+        collector = _Collector(pool)
         for given in batches:
             batch = as_batch(given, inputs)
+            if not samples:
+                adapter.trace(batch)
+                collector.set_ops(adapter.ops())
+                collector.add(adapter.weights())
             collector.add(adapter.run(batch))
             samples += next((len(array) for array in batch.values() if array.ndim), 1)
             if progress is not None:
@@ -112,13 +116,16 @@ class _Collector:
     how many bytes may wait is fixed, so memory does not grow with the number of samples.
     """
 
-    def __init__(self, ops: Sequence[Op], pool: ThreadPoolExecutor) -> None:
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
         self.collected: dict[Key, PairStats] = {}
-        self._ops = {op.name: op for op in ops}
+        self._ops: dict[str, Op] = {}
         self._pool = pool
         self._waiting: dict[Key, list[Pair]] = {}
         self._bytes = 0
         self._running: list[Future[None]] = []
+
+    def set_ops(self, ops: Sequence[Op]) -> None:
+        self._ops = {op.name: op for op in ops}
 
     def add(self, pairs: Iterable[Pair]) -> None:
         for pair in pairs:

@@ -57,6 +57,9 @@ class OnnxAdapter:
         one = {i.name: np.empty([1 if n is None else n for n in i.shape], i.dtype) for i in self._inputs}
         return max(1, min(_MOST_SAMPLES, self._budget // max(1, self._runner.bytes_needed(one))))
 
+    def trace(self, batch: Batch) -> None:
+        """Nothing to find out: the file says it all."""
+
     def ops(self) -> Sequence[Op]:
         return self._ops
 

@@ -1,0 +1,320 @@
+"""Two PyTorch models as ops and pairs of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from inc_tb.adapters.torch.kinds import CHANNELS_FIRST, CHANNELS_LAST, FOLDABLE
+from inc_tb.adapters.torch.lockstep import Paused, Stop
+from inc_tb.adapters.torch.match import Match, Matching, weight_of
+from inc_tb.adapters.torch.qat import without_fake_quantization
+from inc_tb.adapters.torch.state import unwrapped, undisturbed
+from inc_tb.adapters.torch.trace import Call, Runner, Step, Trace, Visit, open_runner, required_names
+from inc_tb.adapters.torch.values import as_array, like, main_tensor, plain, with_main
+from inc_tb.capture import Batch, Input, Pair, describe
+from inc_tb.errors import MismatchError, ModelError
+from inc_tb.records import Op, Quantization
+
+_SAMPLES = 8
+_DYNAMIC = Quantization("uint8", None, None, 0, 255)
+
+
+class TorchAdapter:
+    framework = "torch"
+
+    def __init__(self, reference: Any, quantized: Any, *, memory_budget: int = 1 << 30) -> None:
+        """`memory_budget` is not needed: one intermediate value is held at a time."""
+        self.notes: list[str] = []
+        theirs = opened(quantized)
+        self.models = without_fake_quantization(theirs) if reference is None else opened(reference), theirs
+        self._inputs = read_inputs(self.models[0])
+        self._ops: list[Op] | None = None
+
+    def inputs(self) -> Sequence[Input]:
+        return self._inputs
+
+    def batch_size(self) -> int:
+        return _SAMPLES
+
+    def trace(self, batch: Batch) -> None:
+        """Find out what the models do, on one sample of the first batch."""
+        if self._ops is not None:
+            return
+        reference = open_runner(self.models[0])
+        quantized = open_runner(self.models[1], reference.leaves)
+        self.runners = reference, quantized
+        with undisturbed(*self.models), torch.no_grad():
+            self.traces = traced(reference, batch, "reference"), traced(quantized, batch, "quantized model")
+        self.matching = Matching(*self.traces, self.models[0])
+        if not self.matching.matches:
+            raise MismatchError(
+                f"{describe(self.models[1])} has no module or function in common with {describe(self.models[0])}. "
+                "Give the fp32 model, and what it became by quantization."
+            )
+        self._inputs = [Input(name, array.dtype, (None,) * array.ndim) for name, array in batch.items()]
+        self._axes = _channel_axes(self.traces[0])
+        self._ops = self._describe_ops()
+        self._readers = self._find_readers()
+
+    def ops(self) -> Sequence[Op]:
+        if self._ops is None:
+            raise ModelError("the models were not traced yet; expected trace(batch) before ops().")
+        return self._ops
+
+    def weights(self) -> Iterator[Pair]:
+        with undisturbed(*self.models), torch.no_grad():
+            for match in self.matching.matches.values():
+                found = self.matching.weights(match)
+                if found is not None and found.reference.numel():
+                    yield Pair(
+                        match.step.name, f"{match.step.name}.weight", "weight", as_array(found.reference),
+                        as_array(found.quantized), _weight_axis(match.step, found.quantization),
+                    )  # fmt: skip
+
+    def run(self, batch: Batch) -> Iterator[Pair]:
+        self.trace(batch)
+        self._check(batch)
+        yield from self._input_pairs(batch)
+        for match, mine, theirs, alone in self.side_by_side(batch):
+            name, axis = match.step.name, self._axes[match.end.index]
+            axis = axis if mine.ndim > 1 else None
+            reference = as_array(mine)
+            yield Pair(name, match.end.name, "output", reference, as_array(theirs), axis)
+            yield Pair(name, match.end.name, "isolated", reference, as_array(alone), axis)
+
+    def side_by_side(
+        self, batch: Batch, *, with_grad: bool = False
+    ) -> Iterator[tuple[Match, Tensor, Tensor, Tensor]]:
+        """What each matched call makes: in the reference, in the quantized model, and there from the reference's values.
+
+        Arrays of other shapes in the quantized model are left out, with a note.
+        """
+        ends = {match.end.name: match.end for match in self.matching.matches.values()}
+        twins = {match.twin.name: match for match in self.matching.matches.values()}
+        steps = {name: match.twin for name, match in twins.items()}
+        reference, quantized = self.runners
+        with undisturbed(*self.models):
+            runs = [
+                Paused(lambda stop: reference.run(feeds(self.models[0], batch), _stopping(stop, ends)), with_grad),
+                Paused(lambda stop: quantized.run(feeds(self.models[1], batch), _stopping(stop, steps))),
+                Paused(lambda stop: quantized.run(feeds(self.models[1], batch), _stopping(stop, steps))),
+            ]
+            try:
+                yield from self._paired(twins, *runs)
+            finally:
+                for run in runs:
+                    run.close()
+
+    def _paired(
+        self, twins: Mapping[str, Match], reference: Paused, quantized: Paused, isolated: Paused
+    ) -> Iterator[tuple[Match, Tensor, Tensor, Tensor]]:
+        held: dict[str, Tensor] = {}
+        told: Tensor | None = None
+        while True:
+            real, alone = quantized.advance(), isolated.advance(told)
+            if real is None or alone is None or real[0] != alone[0]:
+                break
+            match = twins[real[0]]
+            while match.end.name not in held and (made := reference.advance()) is not None:
+                held[made[0]] = made[1]
+            mine, told = held.pop(match.end.name, None), None
+            if mine is None:
+                continue
+            if mine.numel() != real[1].numel():
+                self._misfit(match, tuple(mine.shape), tuple(real[1].shape))
+                continue
+            # In the shape that the quantized model goes on with.
+            told = _own(like(mine.reshape(alone[1].shape), alone[1]), match.twin)
+            theirs, by_itself = (_as_consumed(match.twin, value).reshape(mine.shape) for value in (real[1], alone[1]))
+            yield match, mine, theirs, by_itself
+        while reference.advance() is not None:
+            pass
+
+    def _misfit(self, match: Match, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None:
+        reason = f"its output has shape {mine}, the quantized model's {theirs}"
+        for op in self._ops or ():
+            if op.compared_at and op.compared_at == match.step.name:
+                is_itself = op.name == op.compared_at
+                op.note = reason if is_itself else f"part of {op.compared_at}, which is not compared: {reason}"
+                op.compared_at = ""
+
+    def _input_pairs(self, batch: Batch) -> Iterator[Pair]:
+        with undisturbed(*self.models), torch.no_grad():
+            for name, op in self._readers.items():
+                mine = torch.from_numpy(np.array(batch[name], np.float32))
+                axis = None if mine.ndim < 2 else 1 if mine.ndim > 3 else mine.ndim - 1
+                yield Pair(op, name, "input", as_array(mine), as_array(self.traces[1].rounding[name](mine)), axis)
+
+    def _find_readers(self) -> dict[str, str]:
+        """Inputs of the model that are quantized with a fixed scale, and the first op that reads each."""
+        found = {}
+        reading = {step.name: step.reads for step in self.traces[0].steps}
+        names = [step.reads for step in self.traces[1].steps]
+        for name in self.traces[1].rounding:
+            first = next((op.name for op in self.ops() if name in reading[op.name]), None)
+            if first is not None and any(name in reads for reads in names):
+                found[name] = first
+        return found
+
+    def _describe_ops(self) -> list[Op]:
+        reference = self.traces[0]
+        names = [step.name for step in reference.steps]
+        unit: dict[str, str] = {}
+        ops: list[Op] = []
+        for step in reference.steps:
+            inputs = [names[source] for source in step.sources]
+            op = Op(step.name, step.kind, len(ops), block=_block(step), inputs=inputs, tensor=step.name)
+            op.unit = unit[op.name] = self._unit(step, unit)
+            match = self.matching.matches.get(step.index)
+            if step.index in self.matching.folded_into:
+                op.compared_at = names[self.matching.folded_into[step.index]]
+                op.note = f"part of {op.compared_at} in the quantized model; compared there"
+            elif match is not None:
+                op.compared_at = op.name
+                self._describe_quantization(op, match)
+            else:
+                op.note = "the quantized model has no counterpart of it"
+            ops.append(op)
+        for op in ops:
+            for name in op.inputs:
+                ops[names.index(name)].consumers.append(op.name)
+        return ops
+
+    def _describe_quantization(self, op: Op, match: Match) -> None:
+        op.activation = match.twin.quantization
+        if op.activation is None and match.twin.is_dynamic:
+            op.activation = _DYNAMIC
+        found = weight_of(match.twin)
+        op.weight = found[1] if found is not None else None
+        mine = weight_of(match.step)
+        op.params = mine[0].numel() if mine is not None else 0
+
+    def _unit(self, step: Step, unit: Mapping[str, str]) -> str:
+        """Calls between which nothing is quantized change precision together: Conv2d, BatchNorm2d, ReLU."""
+        if len(step.sources) != 1:
+            return step.name
+        source = self.traces[0].steps[step.sources[0]]
+        alone = sum(source.index in other.sources for other in self.traces[0].steps) == 1
+        if step.index in self.matching.folded_into:
+            return unit[source.name] if alone else step.name
+        match = self.matching.matches.get(self.matching.root(source.index))
+        is_free = match is not None and match.twin.quantization is None
+        joins = step.kind in FOLDABLE and weight_of(step) is None
+        return unit[source.name] if alone and joins and is_free else step.name
+
+    def _check(self, batch: Batch) -> None:
+        expected = {i.name: i for i in self._inputs}
+        if set(batch) != set(expected):
+            raise MismatchError(
+                f"the data has the arrays {sorted(batch)}, the model was traced with {sorted(expected)}. "
+                "Name the arrays as the arguments of the model's forward, the same in every batch."
+            )
+        for name, array in batch.items():
+            shape = expected[name].shape
+            if shape is not None and np.ndim(array) != len(shape):
+                given = "x".join(map(str, np.shape(array))) or "a single number"
+                raise MismatchError(
+                    f"the array {name} has shape {given}, the first batch had {len(shape)} axes. Reshape the data; the "
+                    "first axis counts the samples."
+                )
+
+
+def opened(model: Any) -> nn.Module:
+    found = unwrapped(model)
+    if isinstance(found, torch.jit.ScriptModule):
+        raise ModelError(f"{describe(model)} is TorchScript, which hides its ops; expected the nn.Module it was made of.")
+    if not isinstance(found, nn.Module):
+        raise ModelError(f"{describe(model)} was given; expected a torch.nn.Module or an ExportedProgram.")
+    return found
+
+
+def read_inputs(model: Any) -> list[Input]:
+    """By name; what they hold is known only from data."""
+    return [Input(name, None, None) for name in required_names(opened(model))]
+
+
+def feeds(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    """The arrays as a model takes them: real numbers in the type and on the device of its parameters."""
+    own = next((p for p in model.parameters() if p.dtype.is_floating_point), None)
+    found = {}
+    for name, array in batch.items():
+        tensor = torch.from_numpy(np.array(array))
+        if own is not None:
+            real = tensor.dtype.is_floating_point
+            tensor = tensor.to(own.device, own.dtype if real else None)
+        found[name] = tensor
+    return found
+
+
+def traced(runner: Runner, batch: Batch, what: str) -> Trace:
+    """On one sample where that works; a model may be made for a fixed number of them."""
+    rows = {len(array) for array in batch.values() if np.ndim(array)}
+    one = {name: array[:1] if np.ndim(array) else array for name, array in batch.items()}
+    if len(rows) == 1 and rows != {1}:
+        try:
+            return runner.trace(feeds(runner.model, one))
+        except Exception:  # noqa: BLE001  said below, if the whole batch fails too
+            pass
+    try:
+        return runner.trace(feeds(runner.model, batch))
+    except Exception as error:  # the user's own code may raise anything
+        shapes = {name: f"{array.dtype} {'x'.join(map(str, array.shape))}" for name, array in batch.items()}
+        first = str(error).strip().splitlines()
+        raise MismatchError(
+            f"the {what} {describe(runner.model)} fails on the data {shapes}: {type(error).__name__}: "
+            f"{first[0] if first else ''} Check that the arrays are named and shaped as its forward takes them."
+        ) from error
+
+
+def _stopping(stop: Stop, steps: Mapping[str, Step]) -> Visit:
+    """Stops at these calls."""
+
+    def visit(call: Call) -> Any:
+        step, tensor = steps.get(call.name), main_tensor(call.value)
+        if step is None or tensor is None:
+            return call.value
+        told = stop((call.name, _own(tensor, step)))
+        return call.value if told is None else with_main(call.value, told)
+
+    return visit
+
+
+def _own(tensor: Tensor, step: Step) -> Tensor:
+    """What a later call would change in place is copied."""
+    return tensor.clone() if step.is_mutated else tensor
+
+
+def _as_consumed(step: Step, value: Tensor) -> Tensor:
+    with torch.no_grad():
+        return plain(step.rounding(plain(value)) if step.rounding is not None else value)
+
+
+def _weight_axis(step: Step, quantization: Quantization | None) -> int:
+    if step.kind == "Embedding":
+        return 1  # a channel for each of its words would be too many to look at
+    return quantization.axis if quantization is not None and quantization.axis is not None else 0
+
+
+def _block(step: Step) -> str:
+    return step.path.rpartition(".")[0] if step.module is not None or "/" not in step.name else step.path
+
+
+def _channel_axes(trace: Trace) -> dict[int, int]:
+    """Where the channels of each result are; what is not known keeps the place of its source."""
+    axes: dict[int, int] = {}
+    for step in trace.steps:
+        if step.kind in CHANNELS_FIRST:
+            axis = 1
+        elif step.kind in CHANNELS_LAST:
+            axis = -1
+        else:
+            shape = step.shape
+            alike = (s for s in step.sources if len(trace.steps[s].shape) == len(shape))
+            axis = next((axes[s] for s in alike), -1)
+        axes[step.index] = axis
+    return axes

@@ -1,0 +1,353 @@
+"""Graph modules of FX and torch.export: the graph says who reads whom, and which module a node came from."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+
+from inc_tb.adapters.torch.kinds import (
+    DEQUANTIZE,
+    QUANTIZE,
+    WEIGHTED,
+    function_kind,
+    has_relu,
+    is_leaf,
+    is_passing,
+    is_passing_module,
+    module_kind,
+)
+from inc_tb.adapters.torch.trace import Call, Names, Step, Trace, Visit, call, describe_module
+from inc_tb.adapters.torch.values import (
+    dtype_name,
+    fake_quantization,
+    is_fake_quantizer,
+    is_real,
+    main_tensor,
+    quantization_of,
+    rounded_to,
+)
+from inc_tb.records import Quantization
+
+_VISIT = "_inc_tb_visit"
+
+
+class _Place(NamedTuple):
+    """A node at which the model stops."""
+
+    name: str
+    kind: str
+    module: nn.Module | None
+    path: str
+    with_relu: bool
+
+
+class _Visitor(nn.Module):
+    """A node of the instrumented graph, which may run in several threads at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.here = threading.local()
+
+    def forward(self, index: int, value: Any, weight: Any) -> Any:
+        return self.here.visit(index, value, weight)
+
+
+class GraphRunner:
+    def __init__(self, model: fx.GraphModule, leaves: set[str] | None = None) -> None:
+        self.model = model
+        self._modules = dict(model.named_modules())
+        self._stacks = {node: _stack(node) for node in model.graph.nodes}
+        self.leaves = set(leaves) if leaves else self._find_leaves()
+        self._places: dict[fx.Node, _Place] = self._find_places()
+        self._nodes = list(self._places)
+        self._instrumented, self._visitor = self._instrument()
+
+    def run(self, inputs: Mapping[str, Tensor], visit: Visit) -> Any:
+        def at(index: int, value: Any, weight: Any) -> Any:
+            place = self._places[self._nodes[index]]
+            return visit(Call(place.name, place.kind, place.module, place.path, (), value))
+
+        return self._run(inputs, at)
+
+    def trace(self, inputs: Mapping[str, Tensor]) -> Trace:
+        found = _GraphTracer(self._modules)
+
+        def at(index: int, value: Any, weight: Any) -> Any:
+            node = self._nodes[index]
+            found.visit(node, self._places[node], value, weight)
+            return value
+
+        self._run(inputs, at)
+        found.finish(self.model.graph)
+        return found.trace
+
+    def _run(self, inputs: Mapping[str, Tensor], at: Callable[[int, Any, Any], Any]) -> Any:
+        self._visitor.here.visit = at
+        return call(self._instrumented, inputs)
+
+    def _find_leaves(self) -> set[str]:
+        """Modules that no other module is below of, as far as nodes tell, and which are not the whole model."""
+        paths = {path for stack in self._stacks.values() for path, _ in stack if path}
+        outer = {".".join(path.split(".")[:i]) for path in paths for i in range(1, path.count(".") + 1)}
+        inside = {stack[i][0] for stack in self._stacks.values() for i in range(len(stack) - 1)}
+        return {path.partition("@")[0] for path in paths if path not in outer | inside}
+
+    def _find_places(self) -> dict[fx.Node, _Place]:
+        """Where a call ends; the nodes of one leaf module are one call."""
+        found: dict[fx.Node, _Place] = {}
+        ends: dict[str, fx.Node] = {}
+        for node in self.model.graph.nodes:
+            leaf = self._leaf(node)
+            if leaf and self._kind(node) is not None:
+                ends[leaf] = node
+        names = Names()
+        for node in self.model.graph.nodes:
+            kind = self._kind(node)
+            if kind is None:
+                continue
+            leaf = self._leaf(node)
+            if leaf:
+                if ends[leaf] is node:
+                    path = leaf.partition("@")[0]
+                    module = self._modules.get(path) if node.op == "call_module" else None
+                    label = module_kind(module) if module is not None else self._class_of(node) or kind.name
+                    relu = module is not None and has_relu(module)
+                    found[node] = _Place(names.of_module(path), label, module, path, relu)
+                continue
+            path = self._stacks[node][-1][0].partition("@")[0] if self._stacks[node] else ""
+            found[node] = _Place(names.of_function(path, kind.name), kind.name, None, path, kind.with_relu)
+        return found
+
+    def _leaf(self, node: fx.Node) -> str:
+        """The leaf module that a node belongs to, perhaps with the number of its call (@1)."""
+        if node.op == "call_module":
+            return str(node.target)
+        for path, _ in reversed(self._stacks[node]):
+            if path.partition("@")[0] in self.leaves:
+                return path
+        return ""
+
+    def _class_of(self, node: fx.Node) -> str:
+        leaf = self._leaf(node)
+        found = next((kind for path, kind in self._stacks[node] if path == leaf), "")
+        return found.rpartition(".")[2]
+
+    def _kind(self, node: fx.Node) -> Any:
+        """None for nodes that compute nothing."""
+        if node.op == "call_module":
+            module = self._modules.get(str(node.target))
+            if module is None or str(node.target).endswith("_guards_fn") or is_passing_module(module):
+                return None
+            return function_kind(module_kind(module)) if is_leaf(module) else None
+        if node.op not in ("call_function", "call_method"):
+            return None
+        kind = function_kind(node.target)
+        is_helper = kind.name.startswith(("choose_qparams", "sym_", "assert")) or kind.name == "getattr"
+        return None if is_passing(kind.name) or is_helper else kind
+
+    def _instrument(self) -> tuple[fx.GraphModule, _Visitor]:
+        graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+        output = graph.graph_copy(self.model.graph, copies)
+        graph.output(output)
+        graph.set_codegen(self.model.graph._codegen)
+        made = fx.GraphModule(self.model, graph)
+        for name in ("_in_spec", "_out_spec"):
+            if hasattr(self.model, name):
+                setattr(made, name, getattr(self.model, name))
+        visitor = _Visitor()
+        made.add_submodule(_VISIT, visitor)
+        for index, (node, place) in enumerate(self._places.items()):
+            copy = copies[node]
+            weight = copies.get(_weight_node(node, place)) if _weight_node(node, place) is not None else None
+            with made.graph.inserting_after(copy):
+                visit = made.graph.call_module(_VISIT, (index, copy, weight))
+            copy.replace_all_uses_with(visit, delete_user_cb=lambda user, own=visit: user is not own)
+        made.graph.output_node().meta.update(self.model.graph.output_node().meta)
+        made.recompile()
+        return made, visitor
+
+
+def _weight_node(node: fx.Node, place: _Place) -> fx.Node | None:
+    if node.op != "call_function":
+        return None
+    kind = function_kind(node.target).name
+    at = 0 if kind == "embedding" and isinstance(node.target, torch._ops.OpOverload) else WEIGHTED.get(kind, None)
+    if at is None or len(node.args) <= at:
+        return None
+    found = node.args[at]
+    return found if isinstance(found, fx.Node) else None
+
+
+def _stack(node: fx.Node) -> list[tuple[str, str]]:
+    """The modules around a node, outermost first: path and class."""
+    found = []
+    for entry in (node.meta.get("nn_module_stack") or {}).values():
+        path, kind = entry[0], entry[1]
+        name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+        clean = path.removeprefix("L['self'].").removeprefix("L__self__.")
+        found.append(("" if clean in ("L['self']", "L__self__") else clean, name))
+    return found
+
+
+class _GraphTracer:
+    def __init__(self, modules: Mapping[str, nn.Module]) -> None:
+        self.trace = Trace()
+        self._modules = modules
+        self._step_of: dict[fx.Node, int] = {}
+        self._inside: dict[fx.Node, int] = {}
+
+    def visit(self, node: fx.Node, place: _Place, value: Any, weight: Any) -> None:
+        result = main_tensor(value)
+        if result is None or not is_real(result):
+            return
+        steps = self.trace.steps
+        step = Step(len(steps), place.name, place.kind, place.path, place.module, shape=tuple(result.shape))
+        step.with_relu = place.with_relu
+        step.quantization = quantization_of(result)
+        self._find_sources(node, place, step)
+        is_live = bool(step.sources or step.reads)
+        if place.module is not None:
+            describe_module(step, place.module)
+        if isinstance(weight, Tensor):
+            step.weight = weight.detach()
+            step.weight_quantization = self._quantization_of_weight(_weight_node(node, place), weight)
+        if not is_live:
+            return
+        steps.append(step)
+        self._step_of[node] = step.index
+
+    def finish(self, graph: fx.Graph) -> None:
+        """Now that all steps are known: who rounds what."""
+        for node, index in self._step_of.items():
+            step = self.trace.steps[index]
+            if step.quantization is None:
+                step.quantization, step.rounding = self._rounding_behind(node)
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                quantization, rounding = self._rounding_behind(node)
+                if quantization is not None and rounding is not None:
+                    self.trace.inputs[str(node.target)] = quantization
+                    self.trace.rounding[str(node.target)] = rounding
+        origins: set[int] = set()
+        for node in graph.output_node().all_input_nodes:
+            origins.update(self._origins(node, set())[0])
+        self.trace.outputs = sorted(origins)
+
+    def _find_sources(self, node: fx.Node, place: _Place, step: Step) -> None:
+        sources: set[int] = set()
+        reads: set[str] = set()
+        seen: set[fx.Node] = set()
+        for argument in node.all_input_nodes:
+            found, inputs, dynamic = self._origins(argument, seen)
+            sources |= found
+            reads |= inputs
+            step.is_dynamic |= dynamic
+        step.sources, step.reads = sorted(sources), sorted(reads)
+
+    def _origins(self, node: fx.Node, seen: set[fx.Node]) -> tuple[set[int], set[str], bool]:
+        """Steps and inputs that a value comes from, through nodes that are no steps."""
+        if node in self._step_of:
+            return {self._step_of[node]}, set(), False
+        if node.op == "placeholder":
+            value = node.meta.get("val")
+            return set(), {str(node.target)} if value is None or is_real(value) or True else set(), False
+        sources: set[int] = set()
+        inputs: set[str] = set()
+        dynamic = function_kind(node.target).name.startswith("choose_qparams") if node.op == "call_function" else False
+        seen.add(node)
+        for argument in node.all_input_nodes:
+            if argument not in seen:
+                found, named, is_dynamic = self._origins(argument, seen)
+                sources |= found
+                inputs |= named
+                dynamic |= is_dynamic
+        return sources, inputs, dynamic
+
+    def _rounding_behind(self, node: fx.Node) -> tuple[Quantization | None, Callable[[Tensor], Tensor] | None]:
+        """How others read what a node makes: through a quantize node or a fake-quantize module."""
+        for user in _users(node):
+            fake = self._modules.get(str(user.target)) if user.op == "call_module" else None
+            if fake is not None and is_fake_quantizer(fake):
+                module = fake
+                return fake_quantization(fake), lambda value: module(value.float()).to(value.dtype)
+            if user.op == "call_function" and function_kind(user.target).name in QUANTIZE:
+                found = self._static(user)
+                if found is not None:
+                    return found
+        return None, None
+
+    def _static(self, node: fx.Node) -> tuple[Quantization, Callable[[Tensor], Tensor]] | None:
+        """Of a quantize node whose grid is fixed."""
+        constants = [self._constant(argument) for argument in node.args[1:]]
+        if any(c is None for c in constants) or "affine" in str(node.target):
+            return None
+        if "quantized_decomposed" not in str(node.target):  # torch.quantize_per_tensor(x, scale, zero_point, dtype)
+            scale, zero_point, dtype = float(constants[0]), int(constants[1]), constants[2]
+            probe = torch.quantize_per_tensor(torch.zeros(1), scale, zero_point, dtype)
+            found = quantization_of(probe)
+            assert found is not None
+            return found, lambda v: torch.quantize_per_tensor(v.float(), scale, zero_point, dtype).dequantize()
+        target: Any = node.target
+        back = getattr(torch.ops.quantized_decomposed, target._schema.name.partition("::")[2].replace("quantize", "dequantize", 1))
+        overload = getattr(back, target._overloadname)
+        is_channel = "per_channel" in str(target)
+        axis = int(constants[2]) if is_channel else None
+        low, high, dtype = constants[-3:]
+        quantization = rounded_to(dtype_name(dtype), constants[0], constants[1], int(low), int(high), axis)
+        return quantization, lambda v: overload(target(v.float(), *constants), *constants).to(v.dtype)
+
+    def _constant(self, argument: Any) -> Any:
+        """A number, type or stored tensor; None for what is computed."""
+        if not isinstance(argument, fx.Node):
+            return argument
+        if argument.op != "get_attr":
+            return None
+        return attribute(self._modules[""], str(argument.target))
+
+    def _quantization_of_weight(self, node: fx.Node | None, weight: Tensor) -> Quantization | None:
+        seen = 0
+        while node is not None and seen < 20:
+            seen += 1
+            if node.op == "call_module":
+                fake = self._modules.get(str(node.target))
+                if fake is not None and is_fake_quantizer(fake):
+                    return fake_quantization(fake)
+            if node.op == "call_function":
+                kind = function_kind(node.target).name
+                if kind in DEQUANTIZE | QUANTIZE and "quantized_decomposed" in str(node.target):
+                    constants = [self._constant(argument) for argument in node.args[1:]]
+                    numbers = [c for c in constants if c is not None]
+                    if len(numbers) == len(constants):
+                        axis = int(constants[2]) if "per_channel" in str(node.target) else None
+                        low, high, dtype = constants[-3:]
+                        return rounded_to(dtype_name(dtype), constants[0], constants[1], int(low), int(high), axis)
+            node = next(iter(node.all_input_nodes), None)
+        return quantization_of(weight)
+
+
+def _users(node: fx.Node) -> Iterator[fx.Node]:
+    """Who reads a value, also in another shape; the direct ones first."""
+    waiting, seen = list(node.users), set()
+    while waiting:
+        user = waiting.pop(0)
+        if user in seen:
+            continue
+        seen.add(user)
+        yield user
+        is_call = user.op in ("call_function", "call_method")
+        kind = function_kind(user.target).name if is_call else ""
+        if is_call and is_passing(kind) and kind not in QUANTIZE | DEQUANTIZE:
+            waiting.extend(user.users)
+
+
+def attribute(module: Any, path: str) -> Any:
+    for name in path.split("."):
+        module = getattr(module, name)
+    return module
+
+
+__all__: Sequence[str] = ("GraphRunner", "attribute")

@@ -1,0 +1,194 @@
+"""Which call of the quantized model does what a call of the reference does."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from inc_tb.adapters.torch.kinds import FOLDABLE
+from inc_tb.adapters.torch.trace import Step, Trace
+from inc_tb.adapters.torch.values import fake_quantization, is_fake_quantizer, plain, quantization_of
+from inc_tb.records import Quantization
+
+_NORMS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d"}
+_EPS = 1e-5
+"""Of a batch norm whose class torch.export has forgotten."""
+
+
+@dataclass
+class Match:
+    step: Step
+    twin: Step
+    folded: list[Step] = field(default_factory=list)
+    """Steps of the reference behind it that the twin does, too."""
+
+    @property
+    def end(self) -> Step:
+        return self.folded[-1] if self.folded else self.step
+
+
+class Weights(NamedTuple):
+    """The main weights in both models, as real numbers."""
+
+    reference: Tensor
+    """With batch norms folded in where the twin has them so."""
+    quantized: Tensor
+    quantization: Quantization | None
+
+
+class Matching:
+    """Modules meet by their path; functions by where they are called, or by what they read."""
+
+    def __init__(self, reference: Trace, quantized: Trace, model: nn.Module) -> None:
+        self.reference, self.quantized = reference, quantized
+        self._modules = dict(model.named_modules())
+        self.matches: dict[int, Match] = {}
+        self.folded_into: dict[int, int] = {}
+        self._consumers: dict[int, list[int]] = defaultdict(list)
+        for step in reference.steps:
+            for source in step.sources:
+                self._consumers[source].append(step.index)
+        self._taken: set[int] = set()
+        self._match_names()
+        for step in reference.steps:
+            if step.index not in self.matches and not self._match_by_sources(step):
+                self._fold(step)
+
+    def _match_names(self) -> None:
+        theirs = self.quantized.by_name()
+        for step in self.reference.steps:
+            twin = theirs.get(step.name)
+            if twin is not None and _are_alike(step, twin):
+                self._add(step, twin)
+
+    def _match_by_sources(self, step: Step) -> bool:
+        """A function of a graph that forgot its module: the first of its kind that reads the same."""
+        wanted = self._roots(step)
+        for twin in self.quantized.steps:
+            if twin.index in self._taken or not _are_alike(step, twin) or twin.module is not None:
+                continue
+            if self._twin_roots(twin) == wanted and set(twin.reads) == set(step.reads):
+                self._add(step, twin)
+                return True
+        return False
+
+    def _add(self, step: Step, twin: Step) -> None:
+        self.matches[step.index] = Match(step, twin)
+        self._taken.add(twin.index)
+
+    def _roots(self, step: Step) -> set[int]:
+        return {self.root(source) for source in step.sources}
+
+    def root(self, index: int) -> int:
+        """The step that this one was made part of, or itself."""
+        while index in self.folded_into:
+            index = self.folded_into[index]
+        return index
+
+    def _twin_roots(self, twin: Step) -> set[int]:
+        own = {match.twin.index: index for index, match in self.matches.items()}
+        return {own.get(source, -1) for source in twin.sources}
+
+    def _fold(self, step: Step) -> None:
+        """What is gone in the quantized model behind a call that is there was made part of it."""
+        if len(step.sources) != 1 or step.kind not in FOLDABLE:
+            return
+        source = self.root(step.sources[0])
+        match = self.matches.get(source)
+        if match is None or self._consumers[step.sources[0]] != [step.index] or match.end.index != step.sources[0]:
+            return
+        is_norm = step.kind in _NORMS or step.kind == "batch_norm"
+        if not is_norm and not match.twin.with_relu and not _is_gone(step, self.quantized):
+            return
+        match.folded.append(step)
+        self.folded_into[step.index] = source
+
+    def weights(self, match: Match) -> Weights | None:
+        mine, theirs = weight_of(match.step), weight_of(match.twin)
+        if mine is None or theirs is None:
+            return None
+        weight, quantization = theirs
+        own = mine[0]
+        norm = next((self._modules.get(f.path) for f in match.folded if f.kind in _NORMS), None)
+        if norm is not None:
+            own = own * _norm_factor(norm, own.ndim)
+        if own.shape != weight.shape:
+            own = own.t() if own.ndim == 2 and own.t().shape == weight.shape else own
+        return Weights(own, weight, quantization) if own.shape == weight.shape else None
+
+
+def _norm_factor(norm: nn.Module, ndim: int) -> Tensor:
+    variance: Tensor = norm.running_var  # type: ignore[assignment]
+    gamma = norm.weight if isinstance(getattr(norm, "weight", None), Tensor) else torch.ones_like(variance)
+    factor = gamma.detach() / torch.sqrt(variance + getattr(norm, "eps", _EPS))
+    return factor.reshape(-1, *[1] * (ndim - 1))
+
+
+def weight_of(step: Step) -> tuple[Tensor, Quantization | None] | None:
+    """The main weights of a step as real numbers, and how they are quantized."""
+    if step.module is None:
+        if step.weight is None or step.weight.ndim < 2:
+            return None
+        return plain(step.weight), step.weight_quantization or quantization_of(step.weight)
+    return module_weight(step.module)
+
+
+def module_weight(module: nn.Module) -> tuple[Tensor, Quantization | None] | None:
+    weight = getattr(module, "weight", None)
+    if callable(weight) and not isinstance(weight, Tensor):
+        weight = weight()
+    fake = next((f for n in ("weight_fake_quant", "weight_fake_quantizer") if (f := getattr(module, n, None))), None)
+    if isinstance(weight, Tensor) and is_fake_quantizer(fake):
+        return _fake_quantized(module, weight, fake), fake_quantization(fake)  # type: ignore[arg-type]
+    if not isinstance(weight, Tensor):
+        weight = _hidden_weight(module)
+    if not isinstance(weight, Tensor) or weight.ndim < 2:
+        return None
+    return plain(weight), quantization_of(weight) or _declared(module)
+
+
+def _fake_quantized(module: nn.Module, weight: Tensor, fake: object) -> Tensor:
+    bn = getattr(module, "bn", None)
+    if isinstance(bn, nn.Module) and getattr(bn, "running_var", None) is not None:
+        weight = weight * _norm_factor(bn, weight.ndim)
+    with torch.no_grad():
+        found: Tensor = fake(weight.detach())  # type: ignore[operator]
+    return found
+
+
+def _hidden_weight(module: nn.Module) -> Tensor | None:
+    """Weights that are packed away: those of recurrent layers, and of Neural Compressor's weight-only layers."""
+    unpack = getattr(module, "recover", None)  # Neural Compressor's INCWeightOnlyLinear
+    if callable(unpack):
+        found = unpack()
+        return found if isinstance(found, Tensor) else None
+    packed = getattr(module, "get_weight", None)
+    if callable(packed):
+        found = packed()
+        return next(iter(found.values()), None) if isinstance(found, dict) else None
+    return getattr(module, "weight_ih_l0", None)
+
+
+def _declared(module: nn.Module) -> Quantization | None:
+    bits, group = getattr(module, "bits", None), getattr(module, "group_size", None)
+    if not isinstance(bits, int) or not isinstance(group, int):
+        return None
+    is_unsigned = getattr(module, "dtype", "int") == "uint"
+    low, high = (0, 2**bits - 1) if is_unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return Quantization(f"int{bits}", None, None, low, high, 0, group if group > 0 else 0)
+
+
+def _are_alike(step: Step, twin: Step) -> bool:
+    """Modules with the same path are, whatever replaced them; functions only if they are the same."""
+    if step.name == twin.name and (step.module is not None or twin.module is not None or "/" not in step.name):
+        return True
+    return step.kind == twin.kind or step.kind.lower() == twin.kind.lower()
+
+
+def _is_gone(step: Step, quantized: Trace) -> bool:
+    return all(twin.name != step.name for twin in quantized.steps)
+

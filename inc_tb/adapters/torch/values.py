@@ -1,0 +1,177 @@
+"""Tensors as arrays, whatever their type, and how they are quantized."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.ao.quantization.fake_quantize import FakeQuantizeBase
+
+from inc_tb.capture import Array
+from inc_tb.records import Quantization
+
+_LIMITS = {
+    "int8": (-128, 127), "uint8": (0, 255), "qint8": (-128, 127), "quint8": (0, 255),
+    "qint32": (-(2**31), 2**31 - 1), "int32": (-(2**31), 2**31 - 1),
+    "int16": (-(2**15), 2**15 - 1), "uint16": (0, 2**16 - 1),
+    **{f"int{bits}": (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in range(1, 8)},
+    **{f"uint{bits}": (0, 2**bits - 1) for bits in range(1, 8)},
+}  # fmt: skip
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """A float32 (or float64) tensor on the CPU with the same values, without history; the same memory if it can be."""
+    found = tensor.detach()
+    if found.is_quantized or (type(found) not in (Tensor, nn.Parameter) and hasattr(found, "dequantize")):
+        found = found.dequantize()
+    if found.is_sparse or found.layout != torch.strided:
+        found = found.to_dense()
+    if found.dtype not in (torch.float32, torch.float64):
+        found = found.to(torch.float32)
+    return found.cpu()
+
+
+def as_array(tensor: Tensor) -> Array:
+    return np.asarray(plain(tensor).resolve_conj().resolve_neg().numpy())
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Depth first, in lists, tuples, mappings and the outputs of transformers, which are mappings too."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from tensors_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from tensors_in(getattr(value, name))
+
+
+def is_real(tensor: Tensor) -> bool:
+    """Whether it holds real numbers, perhaps quantized."""
+    return tensor.is_quantized or tensor.dtype.is_floating_point
+
+
+def main_tensor(value: Any) -> Tensor | None:
+    """What a module or function computes: its first tensor of real numbers."""
+    return next((t for t in tensors_in(value) if is_real(t)), None)
+
+
+def with_main(value: Any, tensor: Tensor) -> Any:
+    """The same value with another main tensor."""
+    if isinstance(value, Tensor):
+        return tensor
+    if isinstance(value, tuple | list) and value:
+        for i, item in enumerate(value):
+            if main_tensor(item) is not None:
+                items = [*value[:i], with_main(item, tensor), *value[i + 1 :]]
+                return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
+def like(value: Tensor, wanted: Tensor) -> Tensor:
+    """`value` in the form that `wanted` has: quantized to its grid, or of its type."""
+    plain_value = plain(value)
+    if wanted.is_quantized:
+        if wanted.qscheme() in (torch.per_channel_affine, torch.per_channel_symmetric):
+            axis = wanted.q_per_channel_axis()
+            scales, zeros = wanted.q_per_channel_scales(), wanted.q_per_channel_zero_points()
+            return torch.quantize_per_channel(plain_value, scales, zeros, axis, wanted.dtype)
+        return torch.quantize_per_tensor(plain_value, wanted.q_scale(), wanted.q_zero_point(), wanted.dtype)
+    return plain_value.to(wanted.dtype).to(wanted.device)
+
+
+def quantization_of(tensor: Tensor) -> Quantization | None:
+    """How a tensor is quantized by its own account: torch's quantized types, and torchao's tensors."""
+    if tensor.is_quantized:
+        name = str(tensor.dtype).removeprefix("torch.").removeprefix("q")
+        low, high = _LIMITS[name]
+        if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+            return _quantization(name, tensor.q_scale(), tensor.q_zero_point(), low, high, None)
+        scales, zeros = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
+        if zeros.dtype.is_floating_point:  # quantized embeddings have zero points that are no whole numbers
+            return Quantization(name, None, None, low, high, tensor.q_per_channel_axis())
+        return _quantization(name, scales, zeros, low, high, tensor.q_per_channel_axis())
+    if type(tensor) in (Tensor, nn.Parameter):
+        return None
+    inner = getattr(tensor, "original_weight_tensor", tensor)  # LinearActivationQuantizedTensor
+    data = getattr(inner, "qdata", None)
+    if isinstance(getattr(inner, "scale", None), Tensor) and isinstance(data, Tensor):
+        return _of_torchao(inner, data)
+    return None
+
+
+def _of_torchao(tensor: Any, data: Tensor) -> Quantization:
+    target = str(getattr(tensor, "target_dtype", data.dtype)).removeprefix("torch.")
+    low, high = _LIMITS.get(target, (-128, 127))
+    block = list(getattr(tensor, "block_size", []) or [])
+    shape = list(tensor.shape)
+    zeros = tensor.zero_point if isinstance(getattr(tensor, "zero_point", None), Tensor) else None
+    scales = tensor.scale.reshape(-1)
+    if scales.numel() == 1:
+        return _quantization(target, scales, zeros, low, high, None)
+    per_row = bool(shape) and scales.numel() == shape[0] and (not block or block[1:] == shape[1:])
+    if per_row:
+        return _quantization(target, scales, zeros, low, high, 0)
+    return Quantization(target, None, None, low, high, 0, block[-1] if block else shape[-1])
+
+
+def fake_quantization(module: nn.Module) -> Quantization | None:
+    """Of a fake-quantize module, torch's or torchao's; None where it has seen nothing yet."""
+    scale, zeros = getattr(module, "scale", None), getattr(module, "zero_point", None)
+    if not isinstance(scale, Tensor) or not scale.numel() or not bool((scale > 0).all()):
+        return None
+    low, high = getattr(module, "quant_min", None), getattr(module, "quant_max", None)
+    name = str(getattr(module, "dtype", "int8")).removeprefix("torch.").removeprefix("q")
+    if low is None or high is None:
+        low, high = _LIMITS.get(name, (-128, 127))
+    axis = getattr(module, "ch_axis", -1)
+    return _quantization(name, scale, zeros, int(low), int(high), axis if scale.numel() > 1 and axis >= 0 else None)
+
+
+def is_fake_quantizer(module: Any) -> bool:
+    """torch's and torchao's, whose classes have no common base."""
+    if isinstance(module, FakeQuantizeBase):
+        return True
+    return isinstance(module, nn.Module) and "FakeQuant" in type(module).__name__ and not hasattr(module, "weight")
+
+
+def rounded_to(name: str, scale: Any, zeros: Any, low: int, high: int, axis: int | None) -> Quantization:
+    return _quantization(name, scale, zeros, low, high, axis)
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.").removeprefix("q")
+
+
+def fake_quantized(tensor: Tensor, q: Quantization, *, shift: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    """Rounded to the grid and back, in float."""
+    if q.scale is None or q.zero_point is None:
+        raise ValueError("a grid that is found at run time cannot be applied")
+    scale, zeros = (torch.as_tensor(np.asarray(v), dtype=torch.float32) for v in (q.scale, q.zero_point))
+    if q.axis is not None and scale.numel() > 1:
+        shape = [1] * tensor.ndim
+        shape[q.axis] = -1
+        scale, zeros = scale.reshape(shape), zeros.reshape(shape)
+    value = tensor if shift is None else shift(tensor)
+    rounded = torch.clamp(torch.round(value / scale) + zeros, q.low, q.high)
+    return ((rounded - zeros) * scale).to(tensor.dtype)
+
+
+def _quantization(name: str, scale: Any, zeros: Any, low: int, high: int, axis: int | None) -> Quantization:
+    scales = np.atleast_1d(_numbers(scale)).astype(np.float32).ravel()
+    zero_points = np.zeros(scales.shape, np.int64) if zeros is None else np.atleast_1d(_numbers(zeros)).ravel()
+    zero_points = np.broadcast_to(zero_points.astype(np.int64), scales.shape)
+    if scales.size == 1:
+        scales, zero_points = scales.reshape(()), zero_points.reshape(())
+    return Quantization(name, scales, zero_points, low, high, axis)
+
+
+def _numbers(value: Any) -> Array:
+    return value.detach().cpu().double().numpy() if isinstance(value, Tensor) else np.asarray(value)
