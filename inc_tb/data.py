@@ -22,6 +22,7 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.lib import format as npy
 
+from inc_tb.arrays import as_array
 from inc_tb.capture import Array, Batch, Input
 from inc_tb.errors import DataError, MismatchError, UsageError
 
@@ -224,6 +225,8 @@ def check_fit(batch: Batch, inputs: Sequence[Input]) -> None:
                 "Name the arrays as the model's inputs."
             )
         shape = batch[expected.name].shape
+        if expected.shape is None:
+            continue
         fits = len(shape) == len(expected.shape) and all(
             wanted in (None, length) for wanted, length in zip(expected.shape, shape, strict=True)
         )
@@ -237,14 +240,14 @@ def check_fit(batch: Batch, inputs: Sequence[Input]) -> None:
 
 def as_batch(given: Any, inputs: Sequence[Input]) -> Batch:
     if isinstance(given, Mapping):
-        return {str(name): np.asarray(array) for name, array in given.items()}
+        return {str(name): as_array(array) for name, array in given.items() if array is not None}
     arrays = list(given) if isinstance(given, tuple | list) else [given]
     if len(arrays) != len(inputs):
         raise MismatchError(
             f"a batch has {len(arrays)} arrays, the model has the inputs {[i.name for i in inputs]}. "
             "Yield a mapping from input name to array."
         )
-    return {i.name: np.asarray(array) for i, array in zip(inputs, arrays, strict=True)}
+    return {i.name: as_array(array) for i, array in zip(inputs, arrays, strict=True)}
 
 
 def split_function(source: str | PathLike[str]) -> tuple[Path, str]:

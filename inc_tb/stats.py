@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from inc_tb.arrays import as_array
 from inc_tb.errors import UsageError
 from inc_tb.histogram import BINS, KEYS, OCTAVES, Histogram, from_keys, keys
 
@@ -122,7 +123,7 @@ def _as_one_channel(sums: Floats, extremes: Floats) -> tuple[Floats, Floats]:
 
 def _as_float(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Contiguous float64 or float32; half types and integers of up to 16 bits fit float32 exactly."""
-    array = np.asarray(array)
+    array = as_array(array)
     if array.dtype == np.float64 or array.dtype == np.float32:
         return np.ascontiguousarray(array)
     exact_in_float32 = array.dtype.itemsize <= 2

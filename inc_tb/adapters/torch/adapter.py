@@ -15,7 +15,7 @@ from inc_tb.adapters.torch.match import Match, Matching, weight_of
 from inc_tb.adapters.torch.qat import without_fake_quantization
 from inc_tb.adapters.torch.state import unwrapped, undisturbed
 from inc_tb.adapters.torch.trace import Call, Runner, Step, Trace, Visit, open_runner, required_names
-from inc_tb.adapters.torch.values import as_array, like, main_tensor, plain, with_main
+from inc_tb.adapters.torch.values import like, main_tensor, plain, to_numpy, with_main
 from inc_tb.capture import Batch, Input, Pair, describe
 from inc_tb.errors import MismatchError, ModelError
 from inc_tb.records import Op, Quantization
@@ -72,8 +72,8 @@ class TorchAdapter:
                 found = self.matching.weights(match)
                 if found is not None and found.reference.numel():
                     yield Pair(
-                        match.step.name, f"{match.step.name}.weight", "weight", as_array(found.reference),
-                        as_array(found.quantized), _weight_axis(match.step, found.quantization),
+                        match.step.name, f"{match.step.name}.weight", "weight", to_numpy(found.reference),
+                        to_numpy(found.quantized), _weight_axis(match.step, found.quantization),
                     )  # fmt: skip
 
     def run(self, batch: Batch) -> Iterator[Pair]:
@@ -83,9 +83,9 @@ class TorchAdapter:
         for match, mine, theirs, alone in self.side_by_side(batch):
             name, axis = match.step.name, self._axes[match.end.index]
             axis = axis if mine.ndim > 1 else None
-            reference = as_array(mine)
-            yield Pair(name, match.end.name, "output", reference, as_array(theirs), axis)
-            yield Pair(name, match.end.name, "isolated", reference, as_array(alone), axis)
+            reference = to_numpy(mine)
+            yield Pair(name, match.end.name, "output", reference, to_numpy(theirs), axis)
+            yield Pair(name, match.end.name, "isolated", reference, to_numpy(alone), axis)
 
     def side_by_side(
         self, batch: Batch, *, with_grad: bool = False
@@ -148,7 +148,7 @@ class TorchAdapter:
             for name, op in self._readers.items():
                 mine = torch.from_numpy(np.array(batch[name], np.float32))
                 axis = None if mine.ndim < 2 else 1 if mine.ndim > 3 else mine.ndim - 1
-                yield Pair(op, name, "input", as_array(mine), as_array(self.traces[1].rounding[name](mine)), axis)
+                yield Pair(op, name, "input", to_numpy(mine), to_numpy(self.traces[1].rounding[name](mine)), axis)
 
     def _find_readers(self) -> dict[str, str]:
         """Inputs of the model that are quantized with a fixed scale, and the first op that reads each."""

@@ -34,8 +34,11 @@ def plain(tensor: Tensor) -> Tensor:
     return found.cpu()
 
 
-def as_array(tensor: Tensor) -> Array:
-    return np.asarray(plain(tensor).resolve_conj().resolve_neg().numpy())
+def to_numpy(tensor: Tensor) -> Array:
+    """Real numbers as float32 or float64, quantized ones as what they stand for; whole numbers as they are."""
+    if is_real(tensor) or type(tensor) not in (Tensor, nn.Parameter):
+        return np.asarray(plain(tensor).numpy())
+    return np.asarray(tensor.detach().cpu().numpy())
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
