@@ -185,7 +185,7 @@ def take(batches: Iterable[Any], samples: int, inputs: Sequence[Input]) -> list[
     """The first samples as mappings; where the model takes a fixed number at once, whole batches."""
     found: list[Batch] = []
     fixed = _fixed_batch(inputs)
-    for given in [batches] if isinstance(batches, Mapping | np.ndarray) else batches:
+    for given in [batches] if is_one_batch(batches) else batches:
         batch = as_batch(given, inputs)
         size = next((len(array) for array in batch.values() if array.ndim), 1)
         cut = samples if size > samples and fixed is None else size
@@ -238,6 +238,11 @@ def check_fit(batch: Batch, inputs: Sequence[Input]) -> None:
             )
 
 
+def is_one_batch(given: Any) -> bool:
+    """A mapping, an array or a tensor, and not a sequence of them."""
+    return isinstance(given, Mapping) or hasattr(given, "ndim")
+
+
 def as_batch(given: Any, inputs: Sequence[Input]) -> Batch:
     if isinstance(given, Mapping):
         return {str(name): as_array(array) for name, array in given.items() if array is not None}
@@ -284,7 +289,7 @@ def _function(path: Path, name: str) -> Data:
     def make() -> Iterator[Any]:
         try:
             made = function()
-            yield from [made] if isinstance(made, Mapping | np.ndarray) else made
+            yield from [made] if is_one_batch(made) else made
         except Exception as error:  # the user's own code may raise anything
             raise DataError(f"{path}:{name} failed: {type(error).__name__}: {error}") from error
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inc_tb.capture import Adapter, Array, Pair, Role, describe, open_models
-from inc_tb.data import as_batch, open_data
+from inc_tb.data import as_batch, is_one_batch, open_data
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError
 from inc_tb.histogram import Histogram
@@ -46,7 +46,7 @@ def diagnose(
     adapter = open_models(reference, quantized, memory_budget=memory_budget)
     if isinstance(batches, str | PathLike):
         batches = open_data(batches, adapter.inputs(), adapter.batch_size())
-    elif isinstance(batches, Mapping | np.ndarray):
+    elif is_one_batch(batches):
         batches = [batches]
     return diagnose_adapted(adapter, batches, names=(describe(reference), describe(quantized)), progress=progress)
 

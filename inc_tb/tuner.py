@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from inc_tb.capture import Batch, Quantizer, measure_latency, open_results, open_switches, read_inputs
-from inc_tb.data import Data, as_batch, check_fit, cut, digest, load_function, open_data, split_function, take
+from inc_tb.data import Data, as_batch, check_fit, cut, digest, is_one_batch, load_function, open_data, split_function, take
 from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, IncTbError, ModelError, UsageError
@@ -315,7 +315,7 @@ def calibration_data(model: Path, given: Any, samples: int | None) -> Data:
     inputs = read_inputs(model)
     if isinstance(given, str | PathLike):
         given = open_data(given, inputs, _BATCH)
-    elif isinstance(given, Mapping | np.ndarray):
+    elif is_one_batch(given):
         given = cut(as_batch(given, inputs), _BATCH, inputs)
     elif not isinstance(given, Data):
         given = list(given)
