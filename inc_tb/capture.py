@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -39,11 +39,13 @@ class Pair(NamedTuple):
 
 
 class Input(NamedTuple):
-    """An input of the model; None in the shape is any length, None instead of it what only data can tell."""
+    """An input of the model; None in the shape is any length."""
 
     name: str
-    dtype: np.dtype[Any] | None
-    shape: tuple[int | None, ...] | None
+    dtype: np.dtype[Any]
+    shape: tuple[int | None, ...]
+    is_known: bool = True
+    """Otherwise it has nothing but its name: only data can tell the rest."""
 
 
 class Adapter(Protocol):
@@ -110,8 +112,19 @@ class Switchable(Protocol):
     units: Sequence[Unit]
     sites: Sequence[Site]
 
+    def trace(self, batch: Batch) -> None:
+        """As of Adapter: units and sites are known afterwards."""
+        ...
+
     def run(self, batch: Batch, on: Collection[str]) -> Outputs:
         """With the sites of these names rounded and everything else in fp32."""
+        ...
+
+    def gradients(self, batch: Batch) -> Mapping[str, npt.NDArray[np.float64]]:
+        """For each op and sample, an estimate of what its quantization does to the output, from one backward pass.
+
+        Nothing where the framework has no gradients.
+        """
         ...
 
     def run_real(self, batch: Batch) -> list[Array]:
@@ -157,23 +170,26 @@ def open_models(reference: Any, quantized: Any, *, memory_budget: int = 1 << 30)
     """The adapter for a pair of models, given as paths or as objects."""
     kinds = {_kind(m) for m in (reference, quantized) if m is not None}
     if kinds == {"onnx"} and reference is not None:
-        adapter: Adapter = _onnx().OnnxAdapter(reference, quantized, memory_budget=memory_budget)
-        return adapter
+        return cast("Adapter", _onnx().OnnxAdapter(reference, quantized, memory_budget=memory_budget))
     if kinds == {"torch"}:
-        adapter = _torch().TorchAdapter(reference, quantized)
-        return adapter
+        return cast("Adapter", _torch().TorchAdapter(reference, quantized))
     given = " and ".join(describe(m) for m in (reference, quantized))
     raise ModelError(f"cannot compare {given}; expected two ONNX models or two PyTorch models. {_EXPECTED}")
 
 
 def open_switches(reference: Any, quantized: Any) -> Switchable:
     """The same pair as one model whose quantization can be switched on and off."""
-    if {_kind(reference), _kind(quantized)} == {"onnx"}:
+    kinds = {_kind(m) for m in (reference, quantized) if m is not None}
+    if kinds == {"onnx"} and reference is not None:
         _onnx()
-        switches: Switchable = importlib.import_module("inc_tb.adapters.onnx.switch").OnnxSwitches(reference, quantized)
-        return switches
+        made = importlib.import_module("inc_tb.adapters.onnx.switch").OnnxSwitches(reference, quantized)
+        return cast("Switchable", made)
+    if kinds == {"torch"}:
+        _torch()
+        made = importlib.import_module("inc_tb.adapters.torch.switch").TorchSwitches(reference, quantized)
+        return cast("Switchable", made)
     given = " and ".join(describe(m) for m in (reference, quantized))
-    raise ModelError(f"cannot probe {given}; expected two ONNX models (.onnx files or onnx.ModelProto objects).")
+    raise ModelError(f"cannot probe {given}; expected two ONNX models or two PyTorch models. {_EXPECTED}")
 
 
 def onnxruntime_quantizer(**settings: Any) -> Quantizer:
@@ -190,16 +206,31 @@ def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]]) ->
 
 def read_inputs(model: Any) -> list[Input]:
     """What a model takes."""
-    if _kind(model) == "onnx":
-        inputs: list[Input] = _onnx().read_inputs(model)
-        return inputs
-    raise ModelError(f"cannot read {describe(model)}; expected an ONNX model (.onnx file or onnx.ModelProto object).")
+    inputs: list[Input] = _adapter_of(model).read_inputs(model)
+    return inputs
 
 
 def open_results(model: Any) -> Callable[[Batch], list[Array]]:
     """A function that gives the results of a model, run with the kernels that ship."""
-    opened: Callable[[Batch], list[Array]] = _onnx().open_results(model)
+    opened: Callable[[Batch], list[Array]] = _adapter_of(model).open_results(model)
     return opened
+
+
+def digest_model(model: Any) -> str:
+    """The same for the same model only."""
+    found: str = _adapter_of(model).digest_model(model)
+    return found
+
+
+def measure_size(model: Any) -> float:
+    """Kilobytes that a model takes on disk, or its parameters and buffers in memory."""
+    size: float = _adapter_of(model).measure_size(model)
+    return size
+
+
+def save_model(model: Any, target: Path) -> None:
+    """Where it can be loaded from again; ONNX as it is, PyTorch as a state_dict."""
+    _adapter_of(model).save_model(model, target)
 
 
 def measure_latency(model: Any, batch: Batch) -> float:
@@ -217,10 +248,18 @@ def measure_latency(model: Any, batch: Batch) -> float:
 
 def read_graph(model: Any) -> list[GraphNode]:
     """The ops of one model and what they read."""
-    if _kind(model) == "onnx":
-        nodes: list[GraphNode] = _onnx().read_graph(model)
-        return nodes
-    raise ModelError(f"cannot read {describe(model)}; expected an ONNX model (.onnx file or onnx.ModelProto object).")
+    nodes: list[GraphNode] = _adapter_of(model).read_graph(model)
+    return nodes
+
+
+def _adapter_of(model: Any) -> ModuleType:
+    """The package for one model."""
+    kind = _kind(model)
+    if kind == "onnx":
+        return _onnx()
+    if kind == "torch":
+        return _torch()
+    raise ModelError(f"cannot read {describe(model)}; expected an ONNX or a PyTorch model. {_EXPECTED}")
 
 
 def _torch() -> ModuleType:

@@ -225,7 +225,7 @@ def check_fit(batch: Batch, inputs: Sequence[Input]) -> None:
                 "Name the arrays as the model's inputs."
             )
         shape = batch[expected.name].shape
-        if expected.shape is None:
+        if not expected.is_known:
             continue
         fits = len(shape) == len(expected.shape) and all(
             wanted in (None, length) for wanted, length in zip(expected.shape, shape, strict=True)

@@ -16,6 +16,7 @@ from inc_tb.records import Effect, Suggestion, Value
 EXPLAINING = "smallest_set"
 _FOLLOWS = "nothing starts to be rounded at this op"
 _NOT_LEFT_OUT = "not among the most sensitive units, for which it is measured"
+_NO_GRADIENT = "there is no gradient at this op; only PyTorch models have any"
 SPREAD_OVER = 12
 """More ops than this are not a culprit: the error is spread over the model."""
 
@@ -49,7 +50,12 @@ class KeptSet:
     """Share of the quantized model's error that goes away."""
 
 
-def with_effects(diagnosis: Diagnosis, effects: Collection[UnitEffect], why_not: Mapping[str, str]) -> Diagnosis:
+def with_effects(
+    diagnosis: Diagnosis,
+    effects: Collection[UnitEffect],
+    why_not: Mapping[str, str],
+    gradients: Mapping[str, float] | None = None,
+) -> Diagnosis:
     """Fills the columns of the op table; `why_not` has the reason for units that were not measured."""
     by_op = {op: effect for effect in effects for op in effect.ops}
     names = [str(name) for name in diagnosis.ops["name"]]
@@ -64,6 +70,7 @@ def with_effects(diagnosis: Diagnosis, effects: Collection[UnitEffect], why_not:
     columns: dict[str, list[Value]] = {
         "sensitivity": column("sensitivity"), "sensitivity_low": column("low"), "sensitivity_high": column("high"),
         "recovery": column("recovery"),
+        "sensitivity_gradient": [(gradients or {}).get(name, _NO_GRADIENT) for name in names],
         "sensitivity_rank": [by_op[name].rank_text if name in by_op else "" for name in names],
     }  # fmt: skip
     return replace(diagnosis, ops=diagnosis.ops.replaced(columns))

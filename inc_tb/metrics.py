@@ -354,6 +354,10 @@ def _columns() -> list[tuple[Column, Compute]]:
                 help="Share of the output's error that goes away when this unit alone goes back to fp32. Negative: it "
                      "gets worse, because errors had been cancelling. Near 0 for one end of a bad tensor: both ends "
                      "must change."), _because(_NOT_PROBED)),
+        (Column("sensitivity_gradient", label="gradient score", unit="nats", better="lower", normal=(0, 0.01),
+                help="Kullback-Leibler divergence of the model's output from fp32's that the op's own error is "
+                     "expected to cause, from one backward pass; no labels are needed. An estimate for small errors: "
+                     "the sensitivity is measured. PyTorch only."), _because(_NOT_PROBED)),
         (Column("time_fp32_us", label="time fp32", unit="µs", better="lower", help="Median time in the fp32 model."),
          _because(_NOT_PROFILED)),
         (Column("time_int8_us", label="time int8", unit="µs", better="lower", help="Median time when quantized."),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from inc_tb.capture import Array, open_switches, quantize_to_ranges
+from inc_tb.capture import Array, digest_model, open_switches, quantize_to_ranges
 from inc_tb.data import open_data
 from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
@@ -28,6 +28,7 @@ JOURNAL = "probe.jsonl"
 Progress = Callable[[int, int], None]
 _LEFT_OUT = 16
 """Units that are also left out one by one, the most sensitive ones."""
+_LEAST_RANKED = 3
 _SUGGESTIONS = 20
 _FIRST_LOG_S = 2.0
 _SHARES = (0.5, 0.65, 0.9)
@@ -45,6 +46,8 @@ class Probe:
     """fp32, simulated and real: the simulation rounds where the quantized model does, its kernels are fp32's."""
     explaining: KeptSet | None = None
     """The smallest set found that explains the loss; None where the error is spread over all of the model."""
+    gradient_correlation: float | None = None
+    """Rank correlation (Spearman) of the units' gradient scores with their sensitivities, where there are gradients."""
     evaluations: int = 0
     seconds: float = 0.0
     complete: bool = True
@@ -83,7 +86,9 @@ def probe(
                 writer.add_diagnosis(diagnosis)
         diagnosis = replace(diagnosis, notes=[*diagnosis.notes, *switches.notes])
         if logdir is not None:
-            simulation.remember(Journal(Path(logdir) / JOURNAL), _digest(model) + _digest(quantized))
+            simulation.remember(
+                Journal(Path(logdir) / JOURNAL), digest_model(model)[:16] + digest_model(quantized)[:16]
+            )
         return _Prober(simulation, diagnosis, budget_s, writer, progress).run()
     finally:
         if writer is not None:
@@ -115,11 +120,13 @@ class _Prober:
         self._wait_s = _FIRST_LOG_S
         self._done = 0
         self._total = 0
+        self._gradients: dict[str, float] = {}
         self._result = Probe(diagnosis)
         self._screened = screened(diagnosis, [unit.name for unit in simulation.model.units])
 
     def run(self) -> Probe:
         self._result.comparison = self._simulation.compare()
+        self._gradients = self._score_gradients()
         self._total = len(self._screened) + min(_LEFT_OUT, len(self._screened))
         found = self._probe_units()
         self._leave_out(found)
@@ -135,8 +142,28 @@ class _Prober:
             )
             self._diagnosis = replace(self._diagnosis, notes=[*self._diagnosis.notes, healthy])
         self._measure_sets(search)
+        self._compare_gradients()
         self._finish()
         return self._result
+
+    def _compare_gradients(self) -> None:
+        """How well one backward pass would have told the same."""
+        units = [effect for effect in self._result.units if effect.name in self._gradients]
+        if len(units) < _LEAST_RANKED:
+            return
+        pairs = [(effect.sensitivity, self._gradients[effect.name]) for effect in units]
+        found = rank_correlation(np.array(pairs))
+        if found is not None:
+            self._result.gradient_correlation = found
+            note = f"the gradient score ranks {len(units)} units as the probe does to {found:.2f} (rank correlation)"
+            self._diagnosis = replace(self._diagnosis, notes=[*self._diagnosis.notes, note])
+
+    def _score_gradients(self) -> dict[str, float]:
+        scores: dict[str, list[Array]] = {}
+        for batch in self._simulation.batches:
+            for op, found in self._simulation.model.gradients(batch).items():
+                scores.setdefault(op, []).append(found)
+        return {op: float(np.concatenate(found).mean()) for op, found in scores.items()}
 
     def _probe_units(self) -> dict[str, UnitEffect]:
         found: dict[str, UnitEffect] = {}
@@ -196,7 +223,7 @@ class _Prober:
         known = {effect.name for effect in self._result.units}
         late = f"not reached within the {self._budget_s:g} s of the probe; give it more time"
         why_not = {op: late for u in self._simulation.model.units if u.name not in known for op in u.ops}
-        return with_effects(self._diagnosis, self._result.units, why_not)
+        return with_effects(self._diagnosis, self._result.units, why_not, self._gradients)
 
     def _rank(self) -> None:
         if not self._result.units:
@@ -230,6 +257,15 @@ def screened(diagnosis: Diagnosis, units: Sequence[str]) -> list[str]:
     return sorted(units, key=lambda name: place.get(name, len(place)))
 
 
-def _digest(model: Any) -> str:
-    data = Path(model).read_bytes() if isinstance(model, str | PathLike) else model.SerializeToString()
-    return hashlib.sha256(data).hexdigest()[:16]
+def rank_correlation(pairs: npt.NDArray[np.float64]) -> float | None:
+    """Spearman's, of two columns; None where one of them is all the same."""
+    ranks = np.stack([_ranks(column) for column in pairs.T])
+    if not ranks.std(axis=1).all():
+        return None
+    return float(np.asarray(np.corrcoef(ranks))[0, 1])
+
+
+def _ranks(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Equal values share the mean of their ranks."""
+    _, where, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[where]

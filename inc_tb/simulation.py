@@ -41,6 +41,7 @@ class Simulation:
     def __init__(self, model: Switchable, batches: Iterable[Any], *, samples: int = 32) -> None:
         self.model = model
         self.batches = take(batches, samples, model.inputs)
+        model.trace(self.batches[0])
         outputs = [model.run(batch, ()) for batch in self.batches]
         self.scores = [[np.asarray(a) for a in out.scores] for out in outputs]
         self.results = [[np.asarray(a) for a in out.results] for out in outputs]

@@ -17,7 +17,18 @@ import msgspec
 import numpy as np
 
 from inc_tb.capture import Batch, Quantizer, measure_latency, open_results, open_switches, read_inputs
-from inc_tb.data import Data, as_batch, check_fit, cut, digest, is_one_batch, load_function, open_data, split_function, take
+from inc_tb.data import (
+    Data,
+    as_batch,
+    check_fit,
+    cut,
+    digest,
+    is_one_batch,
+    load_function,
+    open_data,
+    split_function,
+    take,
+)
 from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, IncTbError, ModelError, UsageError
@@ -321,7 +332,7 @@ def calibration_data(model: Path, given: Any, samples: int | None) -> Data:
         given = list(given)
     data = given if isinstance(given, Data) else Data(lambda: given)
     data = data.first(samples)
-    wanted = {i.name: i.dtype for i in inputs}
+    wanted = {i.name: i.dtype for i in inputs if i.is_known}
 
     def fitted(batch: Any) -> Batch:
         arrays = as_batch(batch, inputs)

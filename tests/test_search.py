@@ -62,6 +62,12 @@ class Additive:
         scores = np.concatenate([rows, np.zeros((2, len(places))) + np.array(moved)], axis=1)
         return Outputs([scores], [scores])
 
+    def trace(self, batch: Batch) -> None:
+        pass
+
+    def gradients(self, batch: Batch) -> dict[str, Array]:
+        return {}
+
     def run_real(self, batch: Batch) -> list[Array]:
         return self.run(batch, [site.name for site in self.sites]).results
 

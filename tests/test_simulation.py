@@ -38,6 +38,12 @@ class Model:
         self.runs.append(key)
         return Outputs(*([np.asarray(a) for a in made(batch["x"], key)] for made in (self._scores, self._results)))
 
+    def trace(self, batch: Batch) -> None:
+        pass
+
+    def gradients(self, batch: Batch) -> dict[str, Array]:
+        return {}
+
     def run_real(self, batch: Batch) -> list[Array]:
         return [np.asarray(array) for array in self._results(batch["x"], frozenset("ab"))]
 

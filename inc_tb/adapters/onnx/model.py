@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike, fspath
@@ -202,6 +204,23 @@ def open_results(source: Any) -> Callable[[Batch], list[Array]]:
     model = Model(source)
     session = model.session(model.proto, optimized=True)
     return lambda batch: list(session.run(None, dict(batch)))
+
+
+def digest_model(source: Any) -> str:
+    data = Path(source).read_bytes() if isinstance(source, str | PathLike) else source.SerializeToString()
+    return hashlib.sha256(data).hexdigest()
+
+
+def measure_size(source: Any) -> float:
+    """Kilobytes of the file."""
+    return (Path(source).stat().st_size if isinstance(source, str | PathLike) else source.ByteSize()) / 1000
+
+
+def save_model(source: Any, target: Path) -> None:
+    if isinstance(source, str | PathLike):
+        shutil.copyfile(source, target)
+    else:
+        onnx.save(source, target)
 
 
 def with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
@@ -158,6 +159,9 @@ class OnnxSwitches:
             forms[f"{site} at run time"] = {1: rounded_again(self._reference.model.constant(node.input[1]))}
         return [*nodes, _choose_form(node, list(forms.items()), own, list(node.output))]
 
+    def trace(self, batch: Batch) -> None:
+        """Nothing to find out: the file says it all."""
+
     def run(self, batch: Batch, on: Collection[str]) -> Outputs:
         """Scores and results with these sites rounded, and everything else in fp32."""
         if self._session is None:
@@ -181,6 +185,10 @@ class OnnxSwitches:
                 "under 2 GB. It is too large to be simulated. Use a strategy without simulation, such as basic."
             )
         return self._reference.model.session(proto)
+
+    def gradients(self, batch: Batch) -> Mapping[str, npt.NDArray[np.float64]]:
+        """ONNX Runtime computes none."""
+        return {}
 
     def run_real(self, batch: Batch) -> list[Array]:
         """The results of the quantized model itself, with the fused kernels that ship."""

@@ -1,5 +1,8 @@
 """PyTorch: any pair of modules, eager, FX or exported."""
 
 from inc_tb.adapters.torch.adapter import TorchAdapter, read_inputs
+from inc_tb.adapters.torch.model import digest_model, measure_size, open_results, read_graph, save_model
 
-__all__ = ["TorchAdapter", "read_inputs"]
+__all__ = [
+    "TorchAdapter", "digest_model", "measure_size", "open_results", "read_graph", "read_inputs", "save_model",
+]  # fmt: skip

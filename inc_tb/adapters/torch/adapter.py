@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from inc_tb.adapters.torch.kinds import CHANNELS_FIRST, CHANNELS_LAST, FOLDABLE
 from inc_tb.adapters.torch.lockstep import Paused, Stop
 from inc_tb.adapters.torch.match import Match, Matching, weight_of
 from inc_tb.adapters.torch.qat import without_fake_quantization
-from inc_tb.adapters.torch.state import unwrapped, undisturbed
+from inc_tb.adapters.torch.state import undisturbed, unwrapped
 from inc_tb.adapters.torch.trace import Call, Runner, Step, Trace, Visit, open_runner, required_names
 from inc_tb.adapters.torch.values import like, main_tensor, plain, to_numpy, with_main
 from inc_tb.capture import Batch, Input, Pair, describe
@@ -81,18 +82,18 @@ class TorchAdapter:
         self._check(batch)
         yield from self._input_pairs(batch)
         for match, mine, theirs, alone in self.side_by_side(batch):
-            name, axis = match.step.name, self._axes[match.end.index]
-            axis = axis if mine.ndim > 1 else None
+            name, axis = match.step.name, self._axes[match.end.index] if mine.ndim > 1 else None
             reference = to_numpy(mine)
             yield Pair(name, match.end.name, "output", reference, to_numpy(theirs), axis)
             yield Pair(name, match.end.name, "isolated", reference, to_numpy(alone), axis)
 
     def side_by_side(
-        self, batch: Batch, *, with_grad: bool = False
+        self, batch: Batch, *, with_grad: bool = False, results: list[Any] | None = None
     ) -> Iterator[tuple[Match, Tensor, Tensor, Tensor]]:
-        """What each matched call makes: in the reference, in the quantized model, and there from the reference's values.
+        """What each matched call makes: in the reference, in the quantized model, and there of the reference's values.
 
-        Arrays of other shapes in the quantized model are left out, with a note.
+        Arrays of other shapes in the quantized model are left out, with a note. What the reference returns is appended
+        to `results`.
         """
         ends = {match.end.name: match.end for match in self.matching.matches.values()}
         twins = {match.twin.name: match for match in self.matching.matches.values()}
@@ -106,6 +107,8 @@ class TorchAdapter:
             ]
             try:
                 yield from self._paired(twins, *runs)
+                if results is not None:
+                    results.append(runs[0].result)
             finally:
                 for run in runs:
                     run.close()
@@ -216,7 +219,7 @@ class TorchAdapter:
             )
         for name, array in batch.items():
             shape = expected[name].shape
-            if shape is not None and np.ndim(array) != len(shape):
+            if np.ndim(array) != len(shape):
                 given = "x".join(map(str, np.shape(array))) or "a single number"
                 raise MismatchError(
                     f"the array {name} has shape {given}, the first batch had {len(shape)} axes. Reshape the data; the "
@@ -227,7 +230,9 @@ class TorchAdapter:
 def opened(model: Any) -> nn.Module:
     found = unwrapped(model)
     if isinstance(found, torch.jit.ScriptModule):
-        raise ModelError(f"{describe(model)} is TorchScript, which hides its ops; expected the nn.Module it was made of.")
+        raise ModelError(
+            f"{describe(model)} is TorchScript, which hides its ops; expected the nn.Module it was made of."
+        )
     if not isinstance(found, nn.Module):
         raise ModelError(f"{describe(model)} was given; expected a torch.nn.Module or an ExportedProgram.")
     return found
@@ -235,7 +240,7 @@ def opened(model: Any) -> nn.Module:
 
 def read_inputs(model: Any) -> list[Input]:
     """By name; what they hold is known only from data."""
-    return [Input(name, None, None) for name in required_names(opened(model))]
+    return [Input(name, np.dtype(object), (), is_known=False) for name in required_names(opened(model))]
 
 
 def feeds(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
@@ -256,10 +261,8 @@ def traced(runner: Runner, batch: Batch, what: str) -> Trace:
     rows = {len(array) for array in batch.values() if np.ndim(array)}
     one = {name: array[:1] if np.ndim(array) else array for name, array in batch.items()}
     if len(rows) == 1 and rows != {1}:
-        try:
+        with contextlib.suppress(Exception):  # said below, if the whole batch fails too
             return runner.trace(feeds(runner.model, one))
-        except Exception:  # noqa: BLE001  said below, if the whole batch fails too
-            pass
     try:
         return runner.trace(feeds(runner.model, batch))
     except Exception as error:  # the user's own code may raise anything

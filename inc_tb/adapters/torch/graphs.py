@@ -20,7 +20,7 @@ from inc_tb.adapters.torch.kinds import (
     is_passing_module,
     module_kind,
 )
-from inc_tb.adapters.torch.trace import Call, Names, Step, Trace, Visit, call, describe_module
+from inc_tb.adapters.torch.trace import Call, Names, Step, Trace, Visit, call, describe_module, rounding_like
 from inc_tb.adapters.torch.values import (
     dtype_name,
     fake_quantization,
@@ -30,7 +30,7 @@ from inc_tb.adapters.torch.values import (
     quantization_of,
     rounded_to,
 )
-from inc_tb.records import Quantization
+from inc_tb.records import GraphNode, Quantization
 
 _VISIT = "_inc_tb_visit"
 
@@ -45,7 +45,7 @@ class _Place(NamedTuple):
     with_relu: bool
 
 
-class _Visitor(nn.Module):
+class _Visitor(nn.Module):  # type: ignore[misc]
     """A node of the instrumented graph, which may run in several threads at once."""
 
     def __init__(self) -> None:
@@ -65,6 +65,7 @@ class GraphRunner:
         self._places: dict[fx.Node, _Place] = self._find_places()
         self._nodes = list(self._places)
         self._instrumented, self._visitor = self._instrument()
+        self.modules = dict(self._instrumented.named_modules())
 
     def run(self, inputs: Mapping[str, Tensor], visit: Visit) -> Any:
         def at(index: int, value: Any, weight: Any) -> Any:
@@ -84,6 +85,23 @@ class GraphRunner:
         self._run(inputs, at)
         found.finish(self.model.graph)
         return found.trace
+
+    def graph(self) -> list[GraphNode]:
+        """The ops and what they read, without running anything."""
+        names = {node: place.name for node, place in self._places.items()}
+
+        def sources(node: fx.Node, seen: set[fx.Node]) -> Iterator[str]:
+            for argument in node.all_input_nodes:
+                if argument in names:
+                    yield names[argument]
+                elif argument not in seen:
+                    seen.add(argument)
+                    yield from sources(argument, seen)
+
+        return [
+            GraphNode(place.name, place.kind, list(dict.fromkeys(sources(node, set()))), place.name)
+            for node, place in self._places.items()
+        ]
 
     def _run(self, inputs: Mapping[str, Tensor], at: Callable[[int, Any, Any], Any]) -> Any:
         self._visitor.here.visit = at
@@ -245,7 +263,9 @@ class _GraphTracer:
             found, inputs, dynamic = self._origins(argument, seen)
             sources |= found
             reads |= inputs
-            step.is_dynamic |= dynamic
+            if dynamic:
+                step.is_dynamic = True
+                step.reading = step.reading or self._dynamic(argument)
         step.sources, step.reads = sorted(sources), sorted(reads)
 
     def _origins(self, node: fx.Node, seen: set[fx.Node]) -> tuple[set[int], set[str], bool]:
@@ -272,8 +292,7 @@ class _GraphTracer:
         for user in _users(node):
             fake = self._modules.get(str(user.target)) if user.op == "call_module" else None
             if fake is not None and is_fake_quantizer(fake):
-                module = fake
-                return fake_quantization(fake), lambda value: module(value.float()).to(value.dtype)
+                return fake_quantization(fake), rounding_like(fake, torch.empty(0))
             if user.op == "call_function" and function_kind(user.target).name in QUANTIZE:
                 found = self._static(user)
                 if found is not None:
@@ -292,13 +311,30 @@ class _GraphTracer:
             assert found is not None
             return found, lambda v: torch.quantize_per_tensor(v.float(), scale, zero_point, dtype).dequantize()
         target: Any = node.target
-        back = getattr(torch.ops.quantized_decomposed, target._schema.name.partition("::")[2].replace("quantize", "dequantize", 1))
-        overload = getattr(back, target._overloadname)
+        overload = _inverse(target)
         is_channel = "per_channel" in str(target)
         axis = int(constants[2]) if is_channel else None
         low, high, dtype = constants[-3:]
         quantization = rounded_to(dtype_name(dtype), constants[0], constants[1], int(low), int(high), axis)
         return quantization, lambda v: overload(target(v.float(), *constants), *constants).to(v.dtype)
+
+    def _dynamic(self, node: fx.Node) -> Callable[[Tensor], Tensor] | None:
+        """Of a dequantize node behind a quantize node whose grid is found from the value itself."""
+        while node.op == "call_function" and function_kind(node.target).name not in QUANTIZE and node.all_input_nodes:
+            node = node.all_input_nodes[0]
+        chooser = next((n for n in _behind(node) if function_kind(n.target).name.startswith("choose_qparams")), None)
+        if chooser is None or "quantized_decomposed" not in str(node.target):
+            return None
+        choose: Any = chooser.target
+        quantize: Any = node.target
+        dequantize = _inverse(quantize)
+        settings, rest = [self._constant(a) for a in chooser.args[1:]], list(node.args[3:])
+
+        def rounded(value: Tensor) -> Tensor:
+            grid = choose(value.float(), *settings)
+            return dequantize(quantize(value.float(), *grid, *rest), *grid, *rest).to(value.dtype)
+
+        return rounded
 
     def _constant(self, argument: Any) -> Any:
         """A number, type or stored tensor; None for what is computed."""
@@ -327,6 +363,20 @@ class _GraphTracer:
                         return rounded_to(dtype_name(dtype), constants[0], constants[1], int(low), int(high), axis)
             node = next(iter(node.all_input_nodes), None)
         return quantization_of(weight)
+
+
+def _inverse(quantize: Any) -> Any:
+    """The dequantize operator that belongs to a quantize operator of torch.ops.quantized_decomposed."""
+    name = quantize._schema.name.partition("::")[2].replace("quantize", "dequantize", 1)
+    return getattr(getattr(torch.ops.quantized_decomposed, name), quantize._overloadname)
+
+
+def _behind(node: fx.Node) -> Iterator[fx.Node]:
+    """The functions that a quantize node gets its grid from."""
+    for argument in node.args[1:3]:
+        while isinstance(argument, fx.Node) and argument.op == "call_function":
+            yield argument
+            argument = next(iter(argument.all_input_nodes), None)
 
 
 def _users(node: fx.Node) -> Iterator[fx.Node]:

@@ -97,7 +97,9 @@ def is_leaf(module: nn.Module) -> bool:
     if isinstance(module, _CONTAINERS):
         return False
     home = type(module).__module__
-    if home.startswith(("torch.nn.modules.", "torch.ao.nn.", "torch.nn.quantized", "torch.nn.qat", "torch.nn.intrinsic")):
+    if home.startswith(
+        ("torch.nn.modules.", "torch.ao.nn.", "torch.nn.quantized", "torch.nn.qat", "torch.nn.intrinsic")
+    ):
         return True
     return not any(_counts(name, child) for name, child in module.named_children())
 

@@ -122,7 +122,7 @@ class Matching:
 
 
 def _norm_factor(norm: nn.Module, ndim: int) -> Tensor:
-    variance: Tensor = norm.running_var  # type: ignore[assignment]
+    variance: Tensor = norm.running_var
     gamma = norm.weight if isinstance(getattr(norm, "weight", None), Tensor) else torch.ones_like(variance)
     factor = gamma.detach() / torch.sqrt(variance + getattr(norm, "eps", _EPS))
     return factor.reshape(-1, *[1] * (ndim - 1))
@@ -143,7 +143,7 @@ def module_weight(module: nn.Module) -> tuple[Tensor, Quantization | None] | Non
         weight = weight()
     fake = next((f for n in ("weight_fake_quant", "weight_fake_quantizer") if (f := getattr(module, n, None))), None)
     if isinstance(weight, Tensor) and is_fake_quantizer(fake):
-        return _fake_quantized(module, weight, fake), fake_quantization(fake)  # type: ignore[arg-type]
+        return _fake_quantized(module, weight, fake), fake_quantization(fake)
     if not isinstance(weight, Tensor):
         weight = _hidden_weight(module)
     if not isinstance(weight, Tensor) or weight.ndim < 2:
@@ -151,12 +151,12 @@ def module_weight(module: nn.Module) -> tuple[Tensor, Quantization | None] | Non
     return plain(weight), quantization_of(weight) or _declared(module)
 
 
-def _fake_quantized(module: nn.Module, weight: Tensor, fake: object) -> Tensor:
+def _fake_quantized(module: nn.Module, weight: Tensor, fake: nn.Module) -> Tensor:
     bn = getattr(module, "bn", None)
     if isinstance(bn, nn.Module) and getattr(bn, "running_var", None) is not None:
         weight = weight * _norm_factor(bn, weight.ndim)
     with torch.no_grad():
-        found: Tensor = fake(weight.detach())  # type: ignore[operator]
+        found: Tensor = fake(weight.detach())
     return found
 
 
@@ -191,4 +191,3 @@ def _are_alike(step: Step, twin: Step) -> bool:
 
 def _is_gone(step: Step, quantized: Trace) -> bool:
     return all(twin.name != step.name for twin in quantized.steps)
-

@@ -23,7 +23,7 @@ def without_fake_quantization(model: nn.Module) -> nn.Module:
     switched = [m for m in made.modules() if is_fake_quantizer(m)]
     if not switched:
         raise ModelError(
-            f"{describe(model)} has no fake quantizers, so it is no model in quantization-aware training; give the fp32 "
+            f"{describe(model)} has no fake quantizers, so it is not in quantization-aware training; give the fp32 "
             "model as the reference."
         )
     for fake in switched:
@@ -31,5 +31,5 @@ def without_fake_quantization(model: nn.Module) -> nn.Module:
             if isinstance(getattr(fake, flag, None), torch.Tensor):
                 getattr(fake, flag).zero_()
         if isinstance(getattr(fake, "enabled", None), bool):  # torchao's
-            fake.enabled = False  # type: ignore[assignment]
+            fake.enabled = False
     return made

@@ -27,14 +27,12 @@ def undisturbed(*models: nn.Module) -> Iterator[None]:
             for m in modules:
                 m.training = False
             for m in observing:
-                m.observer_enabled[0] = 0  # type: ignore[index, operator]
+                m.observer_enabled[0] = 0
             yield
         finally:
             for m, was in training:
                 m.training = was
             with torch.no_grad():
-                for m in observing:
-                    m.observer_enabled[0] = 1  # type: ignore[index, operator]
                 for buffer, before, version in buffers:
                     if buffer._version != version:
                         buffer.copy_(before)
@@ -47,12 +45,13 @@ def _is_observing(module: nn.Module) -> bool:
 
 def _small_buffers(modules: list[nn.Module]) -> list[tuple[Tensor, Tensor, int]]:
     """What a module may count or average while it runs; large buffers are weights."""
-    found = []
-    for module in modules:
-        for buffer in module.buffers(recurse=False):
-            if _can_copy(buffer) and buffer.numel() * buffer.element_size() <= _SMALL_BYTES:
-                found.append((buffer, buffer.detach().clone(), buffer._version))
-    return found
+    small = (
+        buffer
+        for module in modules
+        for buffer in module.buffers(recurse=False)
+        if _can_copy(buffer) and buffer.numel() * buffer.element_size() <= _SMALL_BYTES
+    )
+    return [(buffer, buffer.detach().clone(), buffer._version) for buffer in small]
 
 
 def _can_copy(tensor: Any) -> bool:

@@ -77,6 +77,8 @@ class Step:
     """What is done to its result before others read it, where that is another call."""
     is_dynamic: bool = False
     """Rounds what it reads to a range that is found at run time."""
+    reading: Callable[[Tensor], Tensor] | None = None
+    """That rounding, where it is another call."""
     weight: Tensor | None = None
     """The weights that a function got."""
     weight_quantization: Quantization | None = None
@@ -97,6 +99,8 @@ class Trace:
 
 class Runner(Protocol):
     model: nn.Module
+    modules: dict[str, nn.Module]
+    """Those that really run, by their paths."""
     leaves: set[str]
     """Paths of the modules that are ops."""
 
@@ -138,7 +142,8 @@ class Names:
 class EagerRunner:
     def __init__(self, model: nn.Module, leaves: set[str] | None = None) -> None:
         self.model = model
-        self._paths = {module: path for path, module in model.named_modules()}
+        self.modules = dict(model.named_modules())
+        self._paths = {module: path for path, module in self.modules.items()}
         ops = {path for module, path in self._paths.items() if path and (is_leaf(module) or path in (leaves or ()))}
         self.leaves = {path for path in ops if not _is_below(path, ops)}
 
@@ -171,7 +176,7 @@ Passed = Callable[[nn.Module | None, Sequence[Any], Any], None]
 """Told about calls that give on what they get."""
 
 
-class _Watch(TorchFunctionMode):
+class _Watch(TorchFunctionMode):  # type: ignore[misc]
     """Follows one run of a model: which module it is in, and what it calls."""
 
     def __init__(self, visit: Visit, passed: Passed) -> None:
@@ -209,7 +214,7 @@ class _Watch(TorchFunctionMode):
         yield module.register_forward_pre_hook(enter)
         yield module.register_forward_hook(leave, with_kwargs=True)
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: PLW3201
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         value = func(*args, **(kwargs or {}))
         if self._leaf or threading.get_ident() != self._thread:
             return value
@@ -311,7 +316,7 @@ def describe_module(step: Step, module: nn.Module) -> None:
     """What a module says about its own quantization."""
     fake = getattr(module, "activation_post_process", None)
     if step.quantization is None and is_fake_quantizer(fake):
-        step.quantization = fake_quantization(fake)  # type: ignore[arg-type]
+        step.quantization = fake_quantization(fake)
     weight = getattr(module, "weight", None)
     acts = getattr(weight, "act_quant_kwargs", None) is not None or hasattr(weight, "input_quant_func")
     dynamic_activation = "dynamic" in str(getattr(weight, "activation_quantization", None) or "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 def is_real(tensor: Tensor) -> bool:
     """Whether it holds real numbers, perhaps quantized."""
-    return tensor.is_quantized or tensor.dtype.is_floating_point
+    return bool(tensor.is_quantized or tensor.dtype.is_floating_point)
 
 
 def main_tensor(value: Any) -> Tensor | None:
@@ -76,6 +76,22 @@ def with_main(value: Any, tensor: Tensor) -> Any:
                 items = [*value[:i], with_main(item, tensor), *value[i + 1 :]]
                 return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
+
+
+def outputs_of(value: Any) -> list[Tensor]:
+    """What a model is asked for: its logits where it names them, not its caches and losses."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, Mapping):
+        if isinstance(value.get("logits"), Tensor):
+            return [value["logits"]]
+        named = [v for v in value.values() if isinstance(v, Tensor) and is_real(v) and v.ndim]
+        return named[:1]
+    if isinstance(value, tuple | list):
+        return [v for v in value if isinstance(v, Tensor) and is_real(v)] or [
+            t for item in value[:1] for t in outputs_of(item)
+        ]
+    return []
 
 
 def like(value: Tensor, wanted: Tensor) -> Tensor:
@@ -139,7 +155,7 @@ def fake_quantization(module: nn.Module) -> Quantization | None:
 
 
 def is_fake_quantizer(module: Any) -> bool:
-    """torch's and torchao's, whose classes have no common base."""
+    """Torch's and torchao's, whose classes have no common base."""
     if isinstance(module, FakeQuantizeBase):
         return True
     return isinstance(module, nn.Module) and "FakeQuant" in type(module).__name__ and not hasattr(module, "weight")
@@ -168,13 +184,11 @@ def fake_quantized(tensor: Tensor, q: Quantization, *, shift: Callable[[Tensor],
 
 
 def _quantization(name: str, scale: Any, zeros: Any, low: int, high: int, axis: int | None) -> Quantization:
-    scales = np.atleast_1d(_numbers(scale)).astype(np.float32).ravel()
-    zero_points = np.zeros(scales.shape, np.int64) if zeros is None else np.atleast_1d(_numbers(zeros)).ravel()
-    zero_points = np.broadcast_to(zero_points.astype(np.int64), scales.shape)
-    if scales.size == 1:
-        scales, zero_points = scales.reshape(()), zero_points.reshape(())
-    return Quantization(name, scales, zero_points, low, high, axis)
+    scales = _numbers(scale).astype(np.float32).ravel()
+    zero_points = np.broadcast_to(_numbers(0 if zeros is None else zeros).astype(np.int64).ravel(), scales.shape)
+    shape = () if scales.size == 1 else scales.shape
+    return Quantization(name, scales.reshape(shape), zero_points.reshape(shape), low, high, axis)
 
 
 def _numbers(value: Any) -> Array:
-    return value.detach().cpu().double().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    return np.asarray(value.detach().cpu().double().numpy() if isinstance(value, Tensor) else value)

@@ -1,0 +1,211 @@
+"""What a quantized model rounds, seen in the reference: results of calls, weights, and whole modules.
+
+Modules that take and give real numbers (dynamic, weight-only, another type) are simulated by themselves, called from
+the reference. Where integers flow between modules, or a graph rounds in between, a tensor is rounded as long as an op
+that asks for it is quantized.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from inc_tb.adapters.torch.match import Match, Matching, weight_of
+from inc_tb.adapters.torch.trace import Step
+from inc_tb.adapters.torch.values import fake_quantized
+from inc_tb.capture import Site, Unit
+
+_FOLLOWERS = {
+    "maxpool", "avgpool", "adaptiveavgpool", "adaptivemaxpool", "relu", "relu6", "hardtanh", "clamp", "cat",
+    "interpolate", "upsample", "pixelshuffle", "pad", "flip", "stack", "mean", "max", "min",
+}  # fmt: skip
+"""They pass a rounding on and start none."""
+
+
+@dataclass
+class Rounding:
+    """How the sites are carried out in the reference."""
+
+    results: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = field(default_factory=dict)
+    """Site -> the call whose result is rounded, and how."""
+    inputs: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = field(default_factory=dict)
+    """Site -> the model's input that is rounded, and how."""
+    weights: dict[str, tuple[nn.Module, Tensor]] = field(default_factory=dict)
+    """Site -> the module of the reference whose weights are replaced."""
+    modules: dict[str, tuple[nn.Module, nn.Module]] = field(default_factory=dict)
+    """Site -> the module of the reference that is replaced."""
+    reads: dict[str, tuple[nn.Module, Callable[[Tensor], Tensor]]] = field(default_factory=dict)
+    """Site -> the module that rounds what it reads, to a range found at run time."""
+
+
+class Sites:
+    def __init__(self, matching: Matching, modules: Mapping[str, nn.Module]) -> None:
+        """`modules` are those of the reference that is run, by their paths."""
+        self.notes: list[str] = []
+        self.rounding = Rounding()
+        self.all: list[Site] = []
+        self._matching = matching
+        self._modules = modules
+        self._steps = matching.reference.steps
+        self._readers: dict[int, list[Match]] = {}
+        for match in matching.matches.values():
+            for source in match.step.sources:
+                self._readers.setdefault(matching.root(source), []).append(match)
+        self._rounds_results = self._find_whether_results_are_rounded()
+        for match in matching.matches.values():
+            self._add_sites(match)
+        self._add_inputs()
+        self.units = self._find_units()
+
+    def _add_sites(self, match: Match) -> None:
+        name, module = match.step.name, self._module(match.step)
+        twin = match.twin.module
+        if twin is not None and module is not None and self._is_exchangeable(match):
+            self._add(name, "weight", frozenset([name]))
+            self.rounding.modules[name] = module, twin
+            return
+        found = self._matching.weights(match) if match.step.kind != "Embedding" or module is not None else None
+        is_rounded = weight_of(match.twin)
+        if found is not None and is_rounded is not None and is_rounded[1] is not None and module is not None:
+            site = f"{name}:weight"
+            self._add(site, "weight", frozenset([name]))
+            self.rounding.weights[site] = module, _unfolded(module, found.reference, found.quantized)
+        if match.twin.is_dynamic and match.twin.reading is not None and module is not None:
+            self._add(f"{name}:input", "activation", frozenset([name]))
+            self.rounding.reads[f"{name}:input"] = module, match.twin.reading
+        rounded = _result_rounding(match.twin)
+        units = self._starters(match) if rounded is not None else frozenset()
+        if rounded is not None and units:
+            self._add(f"{name}:output", "activation", units)
+            self.rounding.results[f"{name}:output"] = match.end.name, rounded
+
+    def _add(self, name: str, kind: str, units: frozenset[str]) -> None:
+        self.all.append(Site(name, kind, units, name))  # type: ignore[arg-type]
+
+    def _module(self, step: Step) -> nn.Module | None:
+        """The module that a step is the call of."""
+        return self._modules.get(step.path) if "/" not in step.name or step.module is not None else None
+
+    def _is_exchangeable(self, match: Match) -> bool:
+        """Real numbers go in and come out, and something about it is quantized or of another type."""
+        mine, theirs = match.step.module, match.twin.module
+        if mine is None or theirs is None or match.twin.quantization is not None or match.folded:
+            return False
+        if match.twin.with_relu or _is_integer(theirs):
+            return False
+        found = weight_of(match.twin)
+        is_quantized = (found is not None and found[1] is not None) or match.twin.is_dynamic
+        return is_quantized or type(mine) is not type(theirs) or _dtype(mine) != _dtype(theirs)
+
+    def _find_whether_results_are_rounded(self) -> bool:
+        """Whether ops round what they write, and not only what they read: then a result that none reads is rounded."""
+        for match in self._matching.matches.values():
+            q = match.twin.quantization
+            if q is None or q.scale is None:
+                continue
+            if match.twin.rounding is None or not any(
+                self._starter(r) for r in self._readers.get(match.step.index, ())
+            ):
+                return True
+        return False
+
+    def _starters(self, match: Match) -> frozenset[str]:
+        """Ops whose quantization rounds what this one writes."""
+        readers = [self._starter(reader) for reader in self._readers.get(match.step.index, ())]
+        found = {name for name in readers if name}
+        if self._rounds_results and not _follows(match.step):
+            found.add(self._starter(match) or match.step.name)
+        if not found:  # passed on by ops that start nothing
+            found = self._around(match, set())
+        return frozenset(found)
+
+    def _around(self, match: Match, seen: set[int]) -> set[str]:
+        found: set[str] = set()
+        seen.add(match.step.index)
+        near = [*self._readers.get(match.step.index, ()), *self._sources(match)]
+        for other in near:
+            if other.step.index not in seen:
+                name = self._starter(other)
+                found |= {name} if name else self._around(other, seen)
+        return found
+
+    def _sources(self, match: Match) -> list[Match]:
+        roots = (self._matching.root(source) for source in match.step.sources)
+        return [self._matching.matches[root] for root in roots if root in self._matching.matches]
+
+    def _starter(self, match: Match) -> str:
+        """The op that a tool is told to quantize for this one to be; "" where it only follows others."""
+        found = weight_of(match.twin)
+        if (found is not None and found[1] is not None) or match.twin.is_dynamic:
+            return match.step.name
+        if _follows(match.step):
+            return ""
+        if match.twin.quantization is not None and match.twin.rounding is None:
+            return match.step.name  # an integer kernel of its own
+        for source in self._sources(match):  # fused with the op before it
+            has_weight = weight_of(source.twin)
+            if has_weight is not None and has_weight[1] is not None and source.twin.quantization is None:
+                return source.step.name
+        return ""
+
+    def _add_inputs(self) -> None:
+        for name, rounding in self._matching.quantized.rounding.items():
+            readers = [m for m in self._matching.matches.values() if name in m.step.reads]
+            units = frozenset(unit for m in readers if (unit := self._starter(m)))
+            if units:
+                self._add(f"{name}:input of the model", "activation", units)
+                self.rounding.inputs[f"{name}:input of the model"] = name, rounding
+
+    def _find_units(self) -> list[Unit]:
+        named = {unit for site in self.all for unit in site.units}
+        found = [
+            Unit(match.step.name, [match.step.name, *(f.name for f in match.folded)])
+            for match in self._matching.matches.values()
+            if match.step.name in named
+        ]
+        return sorted(found, key=lambda unit: self._order(unit.name))
+
+    def _order(self, name: str) -> int:
+        return next(step.index for step in self._steps if step.name == name)
+
+
+def _follows(step: Step) -> bool:
+    kind = step.kind.lower().replace("_", "")
+    return kind.removesuffix("1d").removesuffix("2d").removesuffix("3d") in _FOLLOWERS
+
+
+def _is_integer(module: nn.Module) -> bool:
+    """One of torch's modules between which integers flow."""
+    home = type(module).__module__
+    return home.startswith(("torch.ao.nn.quantized.modules", "torch.ao.nn.intrinsic.quantized.modules"))
+
+
+def _dtype(module: nn.Module) -> torch.dtype | None:
+    return next((p.dtype for p in module.parameters() if p.dtype.is_floating_point), None)
+
+
+def _result_rounding(twin: Step) -> Callable[[Tensor], Tensor] | None:
+    if twin.rounding is not None:
+        return twin.rounding
+    q = twin.quantization
+    if q is None or q.scale is None or q.zero_point is None:
+        return None
+    if q.axis is None and q.dtype in ("int8", "uint8") and q.high - q.low == 255:
+        scale, zero_point = float(q.scale), int(q.zero_point)
+        dtype = torch.quint8 if q.dtype == "uint8" else torch.qint8
+        return lambda value: torch.quantize_per_tensor(value.float(), scale, zero_point, dtype).dequantize()
+    return lambda value: fake_quantized(value, q)
+
+
+def _unfolded(module: nn.Module, folded: Tensor, quantized: Tensor) -> Tensor:
+    """Quantized weights as the module has them: a batch norm that was folded in is still a call of its own here."""
+    own: Tensor = module.weight.detach()
+    if own.shape != folded.shape:
+        folded, quantized = folded.t(), quantized.t()
+    if torch.equal(own, folded):
+        return quantized.to(own.dtype)
+    factor = torch.where(folded != 0, own / folded, torch.zeros_like(own))
+    return (own + (quantized - folded) * factor).to(own.dtype)
