@@ -16,12 +16,13 @@ from inc_tb.tune import Tuned, tune
 
 if TYPE_CHECKING:
     from inc_tb.adapters.onnx.quantizer import OnnxRuntimeQuantizer
+    from inc_tb.adapters.torch.quantizer import TorchQuantizer
     from inc_tb.events import Run, SummaryWriter, load, log_diagnosis
 
 __version__ = "0.1.0"
 __all__ = [
     "Diagnosis", "IncTbError", "OnnxRuntimeQuantizer", "Probe", "Quantizer", "Run", "Suggestion", "SummaryWriter",
-    "Trial", "Tuned", "diagnose", "load", "log_diagnosis", "probe", "tune",
+    "TorchQuantizer", "Trial", "Tuned", "diagnose", "load", "log_diagnosis", "probe", "tune",
 ]  # fmt: skip
 
 
@@ -35,4 +36,8 @@ def __getattr__(name: str) -> Any:
         from inc_tb.adapters.onnx.quantizer import OnnxRuntimeQuantizer
 
         return OnnxRuntimeQuantizer
+    if name == "TorchQuantizer":
+        from inc_tb.adapters.torch.quantizer import TorchQuantizer
+
+        return TorchQuantizer
     raise AttributeError(f"module 'inc_tb' has no attribute {name!r}")

@@ -138,14 +138,17 @@ class Quantizer(Protocol):
     settings: Mapping[str, Any]
     """What it does unless told otherwise."""
 
-    def prepare(self, model: Any, folder: Path) -> Path:
-        """The fp32 model as the tool wants it, with a name for every op; called once."""
+    def prepare(self, model: Any, folder: Path) -> Any:
+        """The fp32 model as the tool wants it, with a name for every op; called once.
+
+        A path below `folder`, or an object.
+        """
         ...
 
     def quantize(
-        self, model: Path, target: Path, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
-    ) -> None:
-        """Write the quantized model; the ops in `keep` stay in fp32."""
+        self, model: Any, target: Path, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
+    ) -> Any:
+        """Write the quantized model, or return it; the ops in `keep` stay in fp32."""
         ...
 
     def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
@@ -196,6 +199,19 @@ def onnxruntime_quantizer(**settings: Any) -> Quantizer:
     _onnx()
     made: Quantizer = importlib.import_module("inc_tb.adapters.onnx.quantizer").OnnxRuntimeQuantizer(**settings)
     return made
+
+
+def torch_quantizer(**settings: Any) -> Quantizer:
+    _torch()
+    made: Quantizer = importlib.import_module("inc_tb.adapters.torch.quantizer").TorchQuantizer(**settings)
+    return made
+
+
+def default_quantizer(model: Any, settings: Mapping[str, Any] | None = None) -> Quantizer:
+    """The tool of the model's own framework; it may be told the `settings` of a trial that it has made."""
+    if _kind(model) == "torch":
+        return torch_quantizer(**{"approach": settings["approach"]} if settings and "approach" in settings else {})
+    return onnxruntime_quantizer(preprocess=(settings or {}).get("preprocess", True))
 
 
 def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]]) -> Any:

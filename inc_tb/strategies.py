@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from inc_tb.capture import Quantizer
@@ -66,7 +65,7 @@ class Tuner(Protocol):
 
     def is_met(self, trial: Trial) -> bool: ...
 
-    def quantized(self, attempt: Attempt) -> Path: ...
+    def quantized(self, attempt: Attempt) -> Any: ...
 
     def units(self, attempt: Attempt) -> list[str]:
         """What can be kept in fp32, without simulating anything."""

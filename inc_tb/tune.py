@@ -16,14 +16,14 @@ from typing import Any
 
 import msgspec
 
-from inc_tb.capture import Array, Quantizer, onnxruntime_quantizer
+from inc_tb.capture import Array, Quantizer, default_quantizer
 from inc_tb.data import load_function, split_function
 from inc_tb.errors import ModelError, UsageError
 from inc_tb.history import History
 from inc_tb.records import Trial
 from inc_tb.simulation import Comparison
 from inc_tb.strategies import STRATEGIES, Attempt
-from inc_tb.tuner import BEST_MODEL, Criterion, Evaluate, Objectives, Tuner, calibration_data, key_of, moved
+from inc_tb.tuner import Criterion, Evaluate, Objectives, Tuner, calibration_data, is_file, key_of, stored, suffix_of
 
 Calibration = str | PathLike[str] | Mapping[str, Array] | Array | Iterable[Any]
 
@@ -37,7 +37,7 @@ class Tuned:
     met: bool
     best: Trial
     model: Path
-    """Where the best model is saved."""
+    """Where the best model is saved: as a file to run, or for PyTorch the state_dict of `quantized`."""
     reason: str
     """Why it ended there."""
     trials: list[Trial] = field(default_factory=list)
@@ -50,6 +50,8 @@ class Tuned:
     """The outputs of fp32, of the simulation of all int8, and of the real one, where there was a simulation."""
     recipe: str = ""
     """The config of the best trial for the tool that made it."""
+    quantized: Any = None
+    """The best model itself, or its path."""
 
     def to_json(self) -> dict[str, Any]:
         """What `inc-tb tune --json` prints."""
@@ -99,12 +101,12 @@ def tune(
 ) -> Tuned:
     """Find the smallest set of ops that must stay in fp32 for the accuracy to hold, and prove it.
 
-    `calibration` is data as for `diagnose`; `evaluate` gets the path of a candidate model and returns its accuracy, or
-    is "file.py:function". A `timeout` of 0 stops at the first trial that meets the criterion; a number of
-    seconds is used up for a better one. Every trial is a run below `logdir`; with `resume` a tuning that
-    was interrupted goes on there. `samples` limits the calibration data, `probe_s` the time for the simulation,
-    `diagnosis_samples` what each trial is diagnosed with (0: not at all). `progress` is called after each trial, and
-    told whether it is the best so far; `probing` with the subsets simulated and how many there will be.
+    `calibration` is data as for `diagnose`; `evaluate` gets the path of a candidate model (PyTorch: the module itself)
+    and returns its accuracy, or is "file.py:function". A `timeout` of 0 stops at the first trial that meets the
+    criterion; a number of seconds is used up for a better one. Every trial is a run below `logdir`; with `resume` a
+    tuning that was interrupted goes on there. `samples` limits the calibration data, `probe_s` the time for the
+    simulation, `diagnosis_samples` what each trial is diagnosed with (0: not at all). `progress` is called after each
+    trial, and told whether it is the best so far; `probing` with the subsets simulated and how many there will be.
     """
     for name, value, least in (("tolerance", tolerance, 0), ("max_trials", max_trials, 1), ("timeout", timeout, 0)):
         if value < least:
@@ -116,7 +118,7 @@ def tune(
         evaluate = load_function(*split_function(evaluate))
     tuner = Tuner(
         model, calibration, evaluate, Criterion(tolerance, relative, higher_is_better),
-        quantizer=quantizer if quantizer is not None else onnxruntime_quantizer(), objectives=objectives,
+        quantizer=quantizer if quantizer is not None else default_quantizer(model), objectives=objectives,
         logdir=Path(logdir), samples=samples, probe_s=probe_s, diagnosis_samples=diagnosis_samples, probing=probing,
     )  # fmt: skip
     about = {
@@ -143,7 +145,7 @@ def _search(
 ) -> Tuned:
     began = time.monotonic()
     if history.baseline is None:
-        history.set_baseline(tuner.accuracy(tuner.path_of_model()))
+        history.set_baseline(tuner.accuracy(tuner.model()))
     tuner.baseline = history.baseline or 0.0
     attempts = STRATEGIES[strategy](tuner)
     tried: dict[str, Attempt] = {}
@@ -184,7 +186,7 @@ def _search(
 
 def _save_best(tuner: Tuner, history: History, tried: Mapping[str, Attempt]) -> None:
     best = tuner.best
-    if history.saved != best.name or not (tuner.logdir / BEST_MODEL).exists():
+    if history.saved != best.name or not tuner.best_model.exists():
         tuner.save(tried[best.name])
         history.mark_saved(best.name)
 
@@ -205,11 +207,16 @@ def _tuned(tuner: Tuner, reason: str, wall_s: float) -> Tuned:
         has = "no accuracy" if best.accuracy is None else f"{best.accuracy:.4g}"
         reason = f"the best has {has}, {sign} {target:.4g} is wanted; {reason}"
     return Tuned(
-        tuner.baseline, target, met, best, tuner.logdir / BEST_MODEL, reason, tuner.trials, tuner.quantizations,
+        tuner.baseline, target, met, best, tuner.best_model, reason, tuner.trials, tuner.quantizations,
         tuner.evaluations, tuner.simulated, wall_s, tuner.comparison,
-        f"model_input = {str(tuner.prepared)!r}  # your model, as it was quantized\n"
-        + tuner.quantizer.recipe(best.config, best.fallback),
+        _start_of_recipe(tuner) + tuner.quantizer.recipe(best.config, best.fallback), tuner.best_quantized(),
     )  # fmt: skip
+
+
+def _start_of_recipe(tuner: Tuner) -> str:
+    if not is_file(tuner.reference):
+        return ""
+    return f"model_input = {str(tuner.prepared)!r}  # your model, as it was quantized\n"
 
 
 def rebuild(
@@ -222,9 +229,7 @@ def rebuild(
     quantizer: Quantizer | None = None,
 ) -> Path:
     """The model of a trial once more, from what its record says."""
-    tool = (
-        quantizer if quantizer is not None else onnxruntime_quantizer(preprocess=trial.config.get("preprocess", True))
-    )
+    tool = quantizer if quantizer is not None else default_quantizer(model, trial.config)
     if set(trial.config) != set(tool.settings):
         raise UsageError(
             f"{trial.name}: its config has {sorted(trial.config)}, this quantizer takes {sorted(tool.settings)}. "
@@ -233,6 +238,6 @@ def rebuild(
     with tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
         prepared = tool.prepare(model, Path(folder))
         data = calibration_data(prepared, calibration, samples)
-        made = Path(folder, "rebuilt.onnx")
-        tool.quantize(prepared, made, data, trial.config, trial.fallback)
-        return moved(made, Path(target))
+        place = Path(folder, f"rebuilt{suffix_of(prepared)}")
+        made = tool.quantize(prepared, place, data, trial.config, trial.fallback)
+        return stored(place if made is None else made, Path(target))

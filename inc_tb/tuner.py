@@ -16,7 +16,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from inc_tb.capture import Batch, Quantizer, measure_latency, open_results, open_switches, read_inputs
+from inc_tb.capture import (
+    Batch,
+    Quantizer,
+    digest_model,
+    measure_latency,
+    measure_size,
+    open_results,
+    open_switches,
+    read_inputs,
+    save_model,
+)
 from inc_tb.data import (
     Data,
     as_batch,
@@ -38,14 +48,15 @@ from inc_tb.records import Trial
 from inc_tb.simulation import Comparison, Simulation
 from inc_tb.strategies import Attempt
 
-BEST_MODEL = "best_model.onnx"
-PREPARED_MODEL = "prepared_model.onnx"
+BEST_MODEL = "best_model"
+PREPARED_MODEL = "prepared_model"
 SIMULATIONS = "simulations"
 _BATCH = 8
 _SAMPLES = 16
 _SCREEN_SAMPLES = 4
 _MODELS_KEPT = 3
-Evaluate = Callable[[str], float]
+Evaluate = Callable[[Any], float]
+"""Gets the path of a model, or the model itself where its quantizer makes objects."""
 Objectives = Mapping[str, Evaluate] | Sequence[str | Evaluate]
 
 
@@ -108,12 +119,14 @@ class Tuner:
         except BaseException:
             self._folder.cleanup()
             raise
-        self.prepared = logdir / PREPARED_MODEL
-        self.model_digest = hashlib.sha256(self.reference.read_bytes()).hexdigest()
+        self.best_model = logdir / f"{BEST_MODEL}{suffix_of(self.reference)}"
+        self.prepared = logdir / f"{PREPARED_MODEL}{suffix_of(self.reference)}"
+        self.model_digest = digest_model(self.reference)
         # Once: a function that gives the data may shuffle them.
         self._sample = take(self.batches, _SAMPLES, read_inputs(self.reference))
         self._simulated = 0
-        self._made: dict[str, Path] = {}
+        self._best: Any = None
+        self._made: dict[str, Any] = {}
         self._simulations: dict[str, Simulation] = {}
         self._diagnoses: dict[str, Diagnosis] = {}
 
@@ -159,34 +172,34 @@ class Tuner:
         notes = [attempt.note] if attempt.note else []
         accuracy: float | None = None
         objectives: dict[str, float] = {}
-        path: Path | None = None
+        made: Any = None
         try:
-            path = self.quantized(attempt)
-            open_results(path)  # what ONNX Runtime cannot open is a failed trial, not a failed evaluation
+            made = self.quantized(attempt)
+            open_results(made)  # what the runtime cannot open is a failed trial, not a failed evaluation
         except ModelError as error:
-            path = None
+            made = None
             notes.append(str(error))
-        if path is not None:
-            found = self.evaluated(path)
+        if made is not None:
+            found = self.evaluated(made)
             accuracy = found if math.isfinite(found) else None
             notes += [] if accuracy is not None else [f"evaluate returned {found}"]
-            objectives = {key: self._objective(key, function, path) for key, function in self._objectives.items()}
+            objectives = {key: self._objective(key, function, made) for key, function in self._objectives.items()}
         trial = Trial(
             name, accuracy, self.baseline, list(attempt.keep), dict(attempt.settings), objectives,
             notes=notes, target=self.criterion.target(self.baseline),
             lower_is_better=not self.criterion.higher_is_better,
         )  # fmt: skip
-        self._log(trial, attempt, path, began)
+        self._log(trial, attempt, made is not None, began)
         return trial
 
-    def _log(self, trial: Trial, attempt: Attempt, path: Path | None, began: float) -> None:
+    def _log(self, trial: Trial, attempt: Attempt, is_made: bool, began: float) -> None:
         from inc_tb.events import SummaryWriter
 
         folder = self.logdir / trial.name
         if folder.exists():  # of a trial that was cut off before the history had it
             shutil.rmtree(folder)
         with SummaryWriter(folder) as writer:
-            if path is not None and self._diagnosis_samples:
+            if is_made and self._diagnosis_samples:
                 try:
                     writer.add_diagnosis(self.diagnosis(attempt))
                 except IncTbError as error:
@@ -194,60 +207,56 @@ class Tuner:
             trial.wall_s = time.monotonic() - began
             writer.add_trial(trial)
 
-    def accuracy(self, path: Path) -> float:
-        return finite_number(self.evaluated(path), "evaluate")
+    def accuracy(self, model: Any) -> float:
+        return finite_number(self.evaluated(model), "evaluate")
 
-    def evaluated(self, path: Path) -> float:
+    def evaluated(self, model: Any) -> float:
         """What the user's function says; a ruined model's loss may be infinite."""
         self.evaluations += 1
-        try:
-            found = self._evaluate(str(path))
-        except Exception as error:  # the user's own code may raise anything
-            raise UsageError(
-                f"evaluate failed on {path.name}: {type(error).__name__}: {error}. It gets the path of an ONNX model "
-                "and must return a number."
-            ) from error
-        return as_number(found, "evaluate")
+        return as_number(_told("evaluate", self._evaluate, model), "evaluate")
 
-    def _objective(self, name: str, function: Evaluate, path: Path) -> float:
-        try:
-            found = function(str(path))
-        except Exception as error:  # the user's own code may raise anything
-            raise UsageError(
-                f"objective {name} failed on {path.name}: {type(error).__name__}: {error}. It gets the path of an ONNX "
-                "model and must return a number."
-            ) from error
-        return finite_number(found, name)
+    def _objective(self, name: str, function: Evaluate, model: Any) -> float:
+        return finite_number(_told(f"objective {name}", function, model), name)
 
     def save(self, attempt: Attempt) -> None:
         """As the best model so far."""
         try:
-            moved(self.quantized(attempt), self.logdir / BEST_MODEL, copy=True)
-            moved(self.reference, self.prepared, copy=True)  # from which the recipe makes it
+            self._best = self.quantized(attempt)
+            stored(self._best, self.best_model)
+            if is_file(self.reference):
+                stored(self.reference, self.prepared)  # from which the recipe makes it
         except ModelError:
             return  # the trial says why there is no model
 
+    def best_quantized(self) -> Any:
+        """The model that was saved last, or where it is."""
+        return self.best_model if is_file(self.reference) else self._best
+
     # What strategies ask
 
-    def quantized(self, attempt: Attempt) -> Path:
+    def quantized(self, attempt: Attempt) -> Any:
         """The model of an attempt; the last few are kept."""
         key = key_of(attempt)
         if key not in self._made:
             while len(self._made) >= _MODELS_KEPT:
-                self._made.pop(next(iter(self._made))).unlink(missing_ok=True)
-            target = Path(self._folder.name, f"{key}.onnx")
+                forgotten = self._made.pop(next(iter(self._made)))
+                if is_file(forgotten):
+                    forgotten.unlink(missing_ok=True)
+            target = Path(self._folder.name, f"{key}{suffix_of(self.reference)}")
             self.quantizations += 1
             try:
-                self.quantizer.quantize(self.reference, target, self.batches, attempt.settings, attempt.keep)
+                made = self.quantizer.quantize(self.reference, target, self.batches, attempt.settings, attempt.keep)
             except IncTbError:
                 raise
             except Exception as error:  # a quantizer of others may raise anything
                 raise ModelError(f"the quantizer failed: {type(error).__name__}: {error}") from error
-            self._made[key] = target
+            self._made[key] = target if made is None else made
         return self._made[key]
 
     def units(self, attempt: Attempt) -> list[str]:
-        return [unit.name for unit in open_switches(self.reference, self.quantized(attempt)).units]
+        switches = open_switches(self.reference, self.quantized(attempt))
+        switches.trace(self._sample[0])
+        return [unit.name for unit in switches.units]
 
     def diagnosis(self, attempt: Attempt) -> Diagnosis:
         """On few samples: enough to see what is wrong, cheap enough for every trial."""
@@ -255,7 +264,7 @@ class Tuner:
         if key not in self._diagnoses:
             batches = self._first(self._diagnosis_samples or _SCREEN_SAMPLES)
             found = diagnose(self.reference, self.quantized(attempt), batches)
-            found.reference = self.path_of_model().name
+            found.reference = name_of(self.model())
             found.quantized = f"{found.reference}, quantized" + (
                 f", {len(attempt.keep)} ops in fp32" if attempt.keep else ""
             )
@@ -297,15 +306,16 @@ class Tuner:
         """Of the first calibration data."""
         return digest(self._sample)
 
-    def path_of_model(self) -> Path:
+    def model(self) -> Any:
+        """The fp32 model as it was given, where that can be evaluated."""
         return Path(self._model) if isinstance(self._model, str | PathLike) else self.reference
 
     def _named_objectives(self, given: Objectives) -> dict[str, Evaluate]:
         if isinstance(given, Mapping):
             return dict(given)
         known: dict[str, tuple[str, Evaluate]] = {
-            "size": ("size_kb", lambda path: Path(path).stat().st_size / 1000),
-            "latency": ("latency_ms", lambda path: measure_latency(path, self._first(1)[0])),
+            "size": ("size_kb", measure_size),
+            "latency": ("latency_ms", lambda model: measure_latency(model, self._first(1)[0])),
         }
         found: dict[str, Evaluate] = {}
         for objective in given:
@@ -321,7 +331,7 @@ class Tuner:
         return found
 
 
-def calibration_data(model: Path, given: Any, samples: int | None) -> Data:
+def calibration_data(model: Any, given: Any, samples: int | None) -> Data:
     """Batches as the model takes them, which can be gone through again and again; files are read anew each time."""
     inputs = read_inputs(model)
     if isinstance(given, str | PathLike):
@@ -355,14 +365,37 @@ def key_of(attempt: Attempt) -> str:
     return hashlib.sha256(told).hexdigest()[:16]
 
 
-def moved(source: Path, target: Path, copy: bool = False) -> Path:
+def stored(model: Any, target: Path) -> Path:
     """All of the file is there, or what was there before."""
     if target.is_dir():
         raise UsageError(f"{target}: is a folder; expected a file to write to. Choose another place.")
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.part")
-    (shutil.copyfile if copy else shutil.move)(source, beside)
+    save_model(model, beside)
     return beside.replace(target)
+
+
+def is_file(model: Any) -> bool:
+    return isinstance(model, Path)
+
+
+def suffix_of(model: Any) -> str:
+    return model.suffix if is_file(model) else ".pt"
+
+
+def name_of(model: Any) -> str:
+    return str(model.name) if is_file(model) else type(model).__name__
+
+
+def _told(what: str, function: Evaluate, model: Any) -> Any:
+    """What a function of the user returns for a model, which it gets as a path if it is a file."""
+    try:
+        return function(str(model) if is_file(model) else model)
+    except Exception as error:  # the user's own code may raise anything
+        raise UsageError(
+            f"{what} failed on {name_of(model)}: {type(error).__name__}: {error}. It gets "
+            f"{'the path of an ONNX model' if is_file(model) else 'the model'} and must return a number."
+        ) from error
 
 
 def as_number(value: Any, what: str) -> float:
