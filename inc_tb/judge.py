@@ -11,11 +11,11 @@ from inc_tb.metrics import Measurement
 from inc_tb.recipes import Settings, fitted, write
 from inc_tb.records import Effect, Op, Recipe, Suggestion
 from inc_tb.rules import RULES, Finding, finite
-from inc_tb.scene import LAYOUT, WATCH_DB, Scene, added_db, harm_db
+from inc_tb.scene import LAYOUT, WATCH_DB, Scene, added_db, harm_db, kind
 
 PATTERN_EXCESS = 1.5
-ONE_CURE = {"weights_per_tensor": "onnxruntime-per-channel"}
-"""Rules whose cure is one setting for all ops at once, and the recipe that sets it."""
+ONE_CURE = {"weights_per_tensor": "-per-channel"}
+"""Rules whose cure is one setting for all ops at once, and how the recipes end that set it."""
 
 
 def judge(measurements: Sequence[Measurement], framework: str) -> list[Suggestion]:
@@ -25,7 +25,7 @@ def judge(measurements: Sequence[Measurement], framework: str) -> list[Suggestio
     for m in scene.all:
         broken = m.output is not None and m.output.total("nonfinite_y") > m.output.total("nonfinite_x")
         harm = harm_db(m, scene)
-        if (harm >= scene.limit or m.op.type in LAYOUT) and not broken:
+        if (harm >= scene.limit or kind(m.op) in LAYOUT) and not broken:
             continue
         found = next((f for rule in RULES if (f := rule(m, scene)) is not None), None)
         if found is not None:
@@ -90,8 +90,10 @@ def _as_suggestion(
         because += f". The same in {len(group)} places ({matched} ops match {' and '.join(patterns)})"
         evidence.update(places=len(group), matches=matched)
     tensors = {name: scene.by_name[name].op.tensor for name in ops}
-    cure = ONE_CURE.get(worst.rule)
-    first = sorted(templates, key=lambda recipe: recipe.tool != cure)  # what costs less than fp32 comes first
+    cure = ONE_CURE.get(worst.rule, "no recipe")
+    first = sorted(
+        templates, key=lambda recipe: not recipe.tool.endswith(cure)
+    )  # what costs less than fp32 comes first
     texts = {recipe.tool: write(recipe, ops, tensors, patterns) for recipe in first}
     effects = effects_of([scene.by_name[name].op for name in ops], noise)
     return Suggestion(ops, worst.rule, because, evidence, texts, "|".join(patterns), rank, effects)
@@ -153,7 +155,7 @@ def _give_verdicts(scene: Scene, suggestions: Sequence[Suggestion]) -> None:
             m.verdict, m.reason = "", m.op.note
         elif not m.isolated.total("count"):
             m.verdict, m.reason = "", "no finite value was seen"
-        elif added_db(m) < WATCH_DB and m.op.type in LAYOUT:
+        elif added_db(m) < WATCH_DB and kind(m.op) in LAYOUT:
             m.verdict = "watch"
             m.reason = "differs although it only rearranges values: perhaps compared with the wrong place"
         elif added_db(m) < WATCH_DB:

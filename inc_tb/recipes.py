@@ -74,8 +74,8 @@ INC_TORCH = Recipe(
     'fp32 = {Static}QuantConfig(w_dtype="fp32", act_dtype="fp32")\n'
     "quant_config = (\n    {Static}QuantConfig()\n",
     "    .set_local({module}, fp32)", "\n", "\n)",
-    "Keeps the modules in fp32, each with everything inside. Their names are read off the op names, as torch's ONNX "
-    "export writes them: an op that is no module itself, such as an addition, gives the module around it.",
+    "Keeps the modules in fp32, each with everything inside. An op that is no module itself, such as an addition, "
+    "gives the module around it. Names of ONNX ops are read as torch's export writes them.",
 )  # fmt: skip
 NNCF = Recipe(
     "nncf", "NNCF: ignored scope",
@@ -108,6 +108,26 @@ TFLITE = Recipe(
     "the model. Works where the TFLite model has the same names as this one; its converter calls joined ops "
     "Relu;conv1.",
 )  # fmt: skip
+TORCH_DYNAMIC = Recipe(
+    "torch-dynamic", "PyTorch: quantize_dynamic",
+    "import torch\nfrom torch.ao.quantization import {qconfig}, quantize_dynamic\n\nkeep = [\n", "    {module}", ",\n",
+    "\n]\nchosen = {\n    name: {qconfig}\n    for name, module in model.named_modules()\n"
+    "    if type(module) is torch.nn.Linear and name not in keep\n}\nquantized = quantize_dynamic(model, chosen)",
+    "Keeps the modules in fp32. Other kinds of modules that you quantize are yours to add.",
+)  # fmt: skip
+TORCHAO = Recipe(
+    "torchao", "torchao: quantize_ with a filter",
+    "import torch\nfrom torchao.quantization import quantize_\n\nkeep = [\n", "    {module}", ",\n",
+    "\n]\nquantize_(\n    model, config,\n"
+    "    filter_fn=lambda module, name: isinstance(module, torch.nn.Linear) and name not in keep,\n)",
+    "Keeps the modules as they are; config is yours.",
+)  # fmt: skip
+TORCH_PER_CHANNEL = Recipe(
+    "torch-per-channel", "PyTorch: a scale per channel",
+    "{per_channel_import}\n\n{per_channel}", "", "", "",
+    "Keeps no module in fp32: the weights of every module get a scale for each channel. Cures causes in the weights, "
+    "not those in the activations.",
+)  # fmt: skip
 PLAIN = Recipe("json", "JSON: list of names", '{"fp32": [\n', "    {name}", ",\n", "\n]}", "For tools of your own.")
 
 RECIPES: Mapping[str, Sequence[Recipe]] = {
@@ -115,7 +135,19 @@ RECIPES: Mapping[str, Sequence[Recipe]] = {
         ONNXRUNTIME, ONNXRUNTIME_INT16, ONNXRUNTIME_PER_CHANNEL, INC, INC_ONNX, INC_TORCH, NNCF, TORCH, TORCH_PT2E,
         TFLITE, PLAIN,
     ),
+    "torch": (TORCH_DYNAMIC, TORCH, TORCH_PT2E, TORCHAO, TORCH_PER_CHANNEL, INC_TORCH, PLAIN),
 }  # fmt: skip
+_PER_CHANNEL = {
+    True: {
+        "{per_channel_import}": "import torch\nfrom torch.ao.quantization import per_channel_dynamic_qconfig, "
+        "quantize_dynamic",
+        "{per_channel}": "quantized = quantize_dynamic(model, {torch.nn.Linear: per_channel_dynamic_qconfig})",
+    },
+    False: {
+        "{per_channel_import}": "from torch.ao.quantization import get_default_qconfig_mapping",
+        "{per_channel}": 'qconfig_mapping = get_default_qconfig_mapping("x86")',
+    },
+}
 STATIC_ONLY = (ONNXRUNTIME_INT16, INC_ONNX)
 """Not for a model whose ranges are found at run time: onnx-neural-compressor 1.0 fails at its convolutions."""
 
@@ -126,7 +158,8 @@ ALIASES: Mapping[str, str] = {
     "neural-compressor": "inc", "inc2": "inc", "op-name-dict": "inc",
     "onnx-neural-compressor": "inc-onnx", "set-local": "inc-torch",
     "ignoredscope": "nncf", "ignored-scope": "nncf", "fx": "torch", "torch-fx": "torch", "qconfig-mapping": "torch",
-    "pt2e": "torch-pt2e", "torchao": "torch-pt2e", "denylist": "tflite", "denylisted-nodes": "tflite", "plain": "json",
+    "pt2e": "torch-pt2e", "quantize-dynamic": "torch-dynamic", "denylist": "tflite", "denylisted-nodes": "tflite",
+    "plain": "json",
 }  # fmt: skip
 """What else people call a tool, or the setting that it takes -> `Recipe.tool`."""
 
@@ -171,6 +204,8 @@ def fitted(framework: str, settings: Settings) -> list[Recipe]:
         "{approach}": 'approach="dynamic", ' if settings.dynamic else "",
         "{Static}": "Dynamic" if settings.dynamic else "Static",
         "{is_dynamic}": "is_dynamic=True" if settings.dynamic else "",
+        "{qconfig}": "per_channel_dynamic_qconfig" if settings.per_channel else "default_dynamic_qconfig",
+        **_PER_CHANNEL[settings.dynamic],
     }
 
     def filled(text: str) -> str:
@@ -178,8 +213,12 @@ def fitted(framework: str, settings: Settings) -> list[Recipe]:
             text = text.replace(word, meaning)
         return text
 
-    useless = [*(STATIC_ONLY if settings.dynamic else ()), *([ONNXRUNTIME_PER_CHANNEL] if settings.per_channel else ())]
+    useless = [
+        *(STATIC_ONLY if settings.dynamic else ()),
+        *((ONNXRUNTIME_PER_CHANNEL, TORCH_PER_CHANNEL) if settings.per_channel else ()),
+    ]
     chosen = [r for r in RECIPES.get(framework, ()) if r not in useless]
+    chosen.sort(key=lambda r: r is TORCH_DYNAMIC and not settings.dynamic)  # behind those that fit better
     return [msgspec.structs.replace(r, before=filled(r.before), after=filled(r.after)) for r in chosen]
 
 

@@ -26,6 +26,7 @@ from inc_tb.scene import (
     Scene,
     added_db,
     flushed_weights,
+    kind,
     known_channels,
     median_channel_db,
     number,
@@ -197,7 +198,7 @@ def weight_outliers(m: Measurement, scene: Scene) -> Finding | None:
 
 
 def unbalanced_inputs(m: Measurement, scene: Scene) -> Finding | None:
-    if m.op.type not in ("Add", "Sum", "Sub", "Concat") or len(scene.sources(m)) < 2:
+    if kind(m.op) not in ("Add", "Sum", "Sub", "Concat") or len(scene.sources(m)) < 2:
         return None
     ranges = {s.op.name: reach_of(s.output) for s in scene.sources(m) if s.output is not None}
     ranges = {name: reach for name, reach in ranges.items() if reach > 0}
@@ -248,12 +249,12 @@ def flushed_to_zero(m: Measurement, scene: Scene) -> Finding | None:
 
 def delicate_neighbourhood(m: Measurement, scene: Scene) -> Finding | None:
     for near in [m, *scene.sources(m)]:
-        if near.op.type in DELICATE:
-            because = f"{near.op.name} {_leaves(m)}: {DELICATE[near.op.type]}"
+        if kind(near.op) in DELICATE:
+            because = f"{near.op.name} {_leaves(m)}: {DELICATE[kind(near.op)]}"
             return Finding(
                 "delicate_neighbourhood", scene.edge_ops(near) or [m.op.name], because, {"type": near.op.type}
             )
-    if m.op.type == "Add" and len(scene.sources(m)) > 1:
+    if kind(m.op) == "Add" and len(scene.sources(m)) > 1:
         because = (
             f"rounding the sum of two branches {_leaves(m)}; what is lost in a residual sum is missing in every layer "
             "behind it"

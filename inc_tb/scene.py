@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from inc_tb import metrics
 from inc_tb.metrics import Measurement, sqnr_db
-from inc_tb.records import Value
+from inc_tb.records import Op, Value
 from inc_tb.stats import PairStats
 
 BAD_DB = 15.0
@@ -26,6 +26,18 @@ LOST_CHANNEL_DB = 10.0
 """A channel with less than this has lost what it carried."""
 FLUSHED = 0.5
 LAYOUT = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Identity", "MaxPool", "Expand"}
+
+_SAME_AS = {
+    "add": "Add", "sub": "Sub", "cat": "Concat", "softmax": "Softmax", "log_softmax": "LogSoftmax",
+    "LayerNorm": "LayerNormalization", "layer_norm": "LayerNormalization", "RMSNorm": "SimplifiedLayerNormalization",
+    "rms_norm": "SimplifiedLayerNormalization", "GELU": "Gelu", "gelu": "Gelu", "GELUActivation": "Gelu",
+    "NewGELUActivation": "Gelu", "QuickGELUActivation": "Gelu", "MaxPool2d": "MaxPool", "max_pool2d": "MaxPool",
+}  # fmt: skip
+
+
+def kind(op: Op) -> str:
+    """The type of an op in the words of ONNX, whatever its framework calls it."""
+    return _SAME_AS.get(op.type, op.type)
 
 
 class Scene:
@@ -75,7 +87,7 @@ class Scene:
             reader = waiting.pop(0)
             if reader.op.name not in found:
                 found.update(dict.fromkeys(self.unit_ops(reader.op.name)))
-                if reader.op.type in LAYOUT:
+                if kind(reader.op) in LAYOUT:
                     waiting += self.readers(reader)
         return sorted(found, key=lambda name: self.by_name[name].op.index)
 
@@ -105,7 +117,7 @@ def median_channel_db(m: Measurement) -> float:
 
 def harm_db(m: Measurement, scene: Scene) -> float:
     """The error that an op adds, seen over the whole tensor or, where few channels dominate it, by channel."""
-    uneven = outlier_ratio(m) > OUTLIER_RATIO and scene.readers(m) and m.op.type not in ("Softmax", "LogSoftmax")
+    uneven = outlier_ratio(m) > OUTLIER_RATIO and scene.readers(m) and kind(m.op) not in ("Softmax", "LogSoftmax")
     return min(added_db(m), median_channel_db(m)) if uneven else added_db(m)
 
 

@@ -35,6 +35,9 @@ ODD = [
 ]  # fmt: skip
 USUAL = Settings(per_channel=False, activation="int8", weight="int8")
 RECIPES = fitted("onnx", USUAL)
+DYNAMIC = Settings(per_channel=False, activation="uint8", weight="int8", dynamic=True)
+TORCH = {r.tool: r for r in (*fitted("torch", USUAL), *fitted("torch", DYNAMIC))}
+ALL = [*RECIPES, *TORCH.values()]
 EVERY_WORD = Recipe("every", "every word", "<", "{name} {pattern} {tensor} {module} {name} {other}", "; ", ">")
 
 
@@ -47,7 +50,7 @@ def cases() -> list[dict[str, Any]]:
     ]
     return [
         {"recipe": msgspec.to_builtins(r), "ops": ops, "tensors": tensors, "text": write(r, ops, tensors)}
-        for r in (*RECIPES, EVERY_WORD)
+        for r in (*ALL, EVERY_WORD)
         for ops, tensors in given
     ]
 
@@ -67,7 +70,7 @@ def test_the_page_is_held_to_the_same_texts() -> None:
     assert json.loads(CASES.read_text()) == cases(), "recipes have changed: python -m tests.test_recipes"
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.tool)
+@pytest.mark.parametrize("recipe", ALL, ids=lambda recipe: recipe.tool)
 def test_every_text_is_python_that_holds_the_names(recipe: Recipe) -> None:
     tree = ast.parse(write(recipe, ODD, {}))
     strings = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
@@ -124,6 +127,21 @@ def test_what_is_in_no_module_does_not_keep_the_whole_model_in_fp32(tool: str) -
     assert '""' not in text
     assert "Relu" not in text
     assert '("Conv_7", ' in recipes(["Conv_7"])[tool]  # older exports: the best there is
+
+
+def test_ops_of_pytorch_name_their_modules() -> None:
+    ops = ["layer.0.fc", "layer.0.fc/2", "layer.1/add_1", "/matmul"]
+    for tool in ("torch", "torch-pt2e", "inc-torch", "torch-dynamic", "torchao"):
+        text = write(TORCH[tool], ops, {})
+        assert [name for name in ("layer.0.fc", "layer.1") if f'"{name}"' in text] == ["layer.0.fc", "layer.1"], tool
+        assert "matmul" not in text
+        ast.parse(write(TORCH[tool], ["/matmul"], {}))
+
+
+def test_what_fits_the_way_of_quantizing_comes_first() -> None:
+    assert fitted("torch", USUAL)[0].tool == "torch"
+    assert fitted("torch", DYNAMIC)[0].tool == "torch-dynamic"
+    assert "torch-per-channel" not in {r.tool for r in fitted("torch", USUAL._replace(per_channel=True))}
 
 
 class DemoModel:
@@ -348,8 +366,8 @@ def test_tools_have_other_names_too() -> None:
     assert find_recipe(RECIPES, "inc").tool == "inc"
     assert find_recipe(RECIPES, " OP_NAME_DICT ").tool == "inc"
     assert find_recipe(RECIPES, "TensorQuantOverrides").tool == "onnxruntime-int16"
-    assert set(ALIASES.values()) <= {recipe.tool for recipe in RECIPES}
-    assert not set(ALIASES) & {recipe.tool for recipe in RECIPES}
+    assert set(ALIASES.values()) <= {recipe.tool for recipe in ALL}
+    assert not set(ALIASES) & {recipe.tool for recipe in ALL}
     with pytest.raises(UsageError, match=r"format 'caffe' is not .* one of onnxruntime, onnxruntime-int16, .*json"):
         find_recipe(RECIPES, "caffe")
 
