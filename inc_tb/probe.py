@@ -126,7 +126,6 @@ class _Prober:
 
     def run(self) -> Probe:
         self._result.comparison = self._simulation.compare()
-        self._gradients = self._score_gradients()
         self._total = len(self._screened) + min(_LEFT_OUT, len(self._screened))
         found = self._probe_units()
         self._leave_out(found)
@@ -142,6 +141,7 @@ class _Prober:
             )
             self._diagnosis = replace(self._diagnosis, notes=[*self._diagnosis.notes, healthy])
         self._measure_sets(search)
+        self._gradients = self._score_gradients()
         self._compare_gradients()
         self._finish()
         return self._result

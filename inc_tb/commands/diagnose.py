@@ -8,15 +8,15 @@ import click
 from rich.markup import escape
 
 from inc_tb.capture import open_models
-from inc_tb.commands.terminal import check_folder, invite, out, print_json, progress_bar
-from inc_tb.data import open_data
+from inc_tb.commands.terminal import as_model, check_folder, invite, out, print_json, progress_bar
+from inc_tb.data import open_data, split_function
 from inc_tb.diagnose import diagnose_adapted
 from inc_tb.errors import UsageError
 
 
 @click.command()
-@click.argument("reference", type=click.Path(path_type=Path))
-@click.argument("quantized", type=click.Path(path_type=Path))
+@click.argument("reference")
+@click.argument("quantized")
 @click.option(
     "--data", required=True, help=".npz, .npy, a folder of them, ONNX test_data_set_* folders, or file.py:function."
 )
@@ -54,31 +54,33 @@ from inc_tb.errors import UsageError
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def diagnose(
-    reference: Path, quantized: Path, data: str, logdir: Path, run: str | None, sort: str, top: int,
+    reference: str, quantized: str, data: str, logdir: Path, run: str | None, sort: str, top: int,
     samples: int | None, batch_size: int | None, memory: int, csv: Path | None, probe_s: float | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Compare QUANTIZED with REFERENCE op by op, log it for TensorBoard, and say what to change."""
+    """Compare QUANTIZED with REFERENCE op by op, log it for TensorBoard, and say what to change.
+
+    Both are .onnx files, or file.py:function that returns a PyTorch model.
+    """
     from inc_tb.events import SummaryWriter
     from inc_tb.metrics import COLUMNS
     from inc_tb.probe import probe
     from inc_tb.report import check_column, show_comparison, show_diagnosis
 
     check_column([column.name for column in COLUMNS], sort)
-    folder = _run_folder(logdir, run, quantized.stem)
+    folder = _run_folder(logdir, run, _name_of(quantized))
     check_folder(logdir)
     check_folder(csv)
-    adapter = open_models(reference, quantized, memory_budget=memory << 20)
+    models = as_model(reference), as_model(quantized)
+    adapter = open_models(*models, memory_budget=memory << 20)
     batches = open_data(data, adapter.inputs(), batch_size or adapter.batch_size()).first(samples)
     with progress_bar("comparing samples", batches.samples) as progress:
-        found = diagnose_adapted(adapter, batches, names=(str(reference), str(quantized)), progress=progress)
+        found = diagnose_adapted(adapter, batches, names=(reference, quantized), progress=progress)
     with SummaryWriter(folder) as writer:
         writer.add_diagnosis(found)
     comparison, complete = {}, True
     if probe_s is not None:
         with progress_bar("probing the output") as probing:
-            probed = probe(
-                reference, quantized, batches, budget_s=probe_s, logdir=folder, diagnosis=found, progress=probing
-            )
+            probed = probe(*models, batches, budget_s=probe_s, logdir=folder, diagnosis=found, progress=probing)
         found, comparison, complete = probed.diagnosis, probed.comparison, probed.complete
     if csv is not None:
         found.to_csv(csv)
@@ -90,6 +92,11 @@ def diagnose(
     show_comparison(out, comparison)
     out.print(f"Logged {found.ops.count} ops and {found.samples} samples to [bold]{escape(str(folder))}[/]. ", end="")
     invite(logdir)
+
+
+def _name_of(model: str) -> str:
+    """int8 for int8.onnx, make_int8 for models.py:make_int8."""
+    return split_function(model)[1] if ".py:" in model else Path(model).stem
 
 
 def _run_folder(logdir: Path, run: str | None, name: str) -> Path:

@@ -16,7 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from inc_tb.errors import UsageError
+from inc_tb.data import load_function, split_function
+from inc_tb.errors import IncTbError, ModelError, UsageError
 
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
@@ -33,6 +34,19 @@ def progress_bar(what: str, total: int | None = None) -> Iterator[Callable[..., 
             bar.update(task, completed=done, total=of if of is not None else total)
 
         yield show
+
+
+def as_model(given: str) -> Any:
+    """A file, or what a function of a Python file returns: PyTorch models are code."""
+    if ".py:" not in given:
+        return Path(given)
+    path, name = split_function(given)
+    try:
+        return load_function(path, name)()
+    except IncTbError:
+        raise
+    except Exception as error:  # the user's own code may raise anything
+        raise ModelError(f"{given} failed: {type(error).__name__}: {error}. It must return a model.") from error
 
 
 def say(text: str) -> None:

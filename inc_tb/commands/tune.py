@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
-from inc_tb.commands.terminal import check_folder, err, invite, out, print_json, progress_bar, say
+from inc_tb.commands.terminal import as_model, check_folder, err, invite, out, print_json, progress_bar, say
 from inc_tb.errors import UsageError
 
 _LOGDIR = click.Path(path_type=Path)
+_ONNX_ONLY = ("quant_format", "calibrator", "reduce_range", "symmetric", "activation_type", "weight_type", "preprocess")
 
 
 @click.command()
-@click.argument("model", type=click.Path(path_type=Path), required=False)
+@click.argument("model", required=False)
 @click.option("--data", help="Calibration data: .npz, .npy, a folder of them, or file.py:function.")
-@click.option("--eval", "evaluate", metavar="FILE.PY:FUNCTION", help="Gets the path of a candidate, returns a number.")
+@click.option(
+    "--eval",
+    "evaluate",
+    metavar="FILE.PY:FUNCTION",
+    help="Gets a candidate (its path, or a PyTorch module), returns a number.",
+)
 @click.option("--tolerance", default=0.01, show_default=True, type=click.FloatRange(0), help="Loss that is accepted …")
 @click.option("--absolute", is_flag=True, help="… as a number instead of a share of fp32's.")
 @click.option("--lower-is-better", is_flag=True, help="The number is an error, not an accuracy.")
@@ -39,11 +47,15 @@ _LOGDIR = click.Path(path_type=Path)
     "--probe-s", default=60.0, show_default=True, type=click.FloatRange(0), help="Seconds for the simulation."
 )
 @click.option("--dynamic", is_flag=True, help="Quantize dynamically, without calibrated ranges.")
+@click.option("--pt2e", is_flag=True, help="PyTorch: export the model and quantize it with torchao.")
 @click.option("--format", "quant_format", default="QDQ", show_default=True, type=click.Choice(["QDQ", "QOperator"]))
 @click.option(
     "--calibrator", default="minmax", show_default=True, type=click.Choice(["minmax", "entropy", "percentile"])
 )
-@click.option("--per-channel", is_flag=True, help="A scale for each channel of the weights.")
+@click.option(
+    "--per-channel/--no-per-channel", default=None,
+    help="A scale for each channel of the weights.  [default: no; PyTorch: yes]",
+)  # fmt: skip
 @click.option("--reduce-range", is_flag=True, help="7 bits for weights, for CPUs without VNNI.")
 @click.option("--symmetric", is_flag=True, help="Activations symmetric around zero.")
 @click.option(
@@ -57,17 +69,20 @@ _LOGDIR = click.Path(path_type=Path)
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where --rebuild writes the model.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def tune(
-    model: Path | None, data: str | None, evaluate: str | None, tolerance: float, absolute: bool, lower_is_better: bool,
+    model: str | None, data: str | None, evaluate: str | None, tolerance: float, absolute: bool, lower_is_better: bool,
     strategy: str, max_trials: int, timeout: float, objectives: tuple[str, ...], samples: int | None, probe_s: float,
-    dynamic: bool, quant_format: str, calibrator: str, per_channel: bool, reduce_range: bool, symmetric: bool,
-    activation_type: str, weight_type: str, preprocess: bool, logdir: Path, resume: bool, rebuild: str | None,
-    output: Path | None, as_json: bool,
+    dynamic: bool, pt2e: bool, quant_format: str, calibrator: str, per_channel: bool | None, reduce_range: bool,
+    symmetric: bool, activation_type: str, weight_type: str, preprocess: bool, logdir: Path, resume: bool,
+    rebuild: str | None, output: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Find the fewest ops of MODEL that must stay in fp32, prove it, and write the quantized model.
 
+    MODEL is an .onnx file, or file.py:function that returns a PyTorch model; then the best model's state_dict is
+    written, and of the options for the quantizer only --dynamic, --pt2e and --per-channel/--no-per-channel count.
+
     Exit code 0: the criterion holds; 1: it does not, the best model found is kept all the same.
     """
-    from inc_tb.capture import onnxruntime_quantizer
+    from inc_tb.capture import Quantizer, onnxruntime_quantizer, torch_quantizer
     from inc_tb.report import show_trial, show_tuned
     from inc_tb.tune import tune as tune_model
 
@@ -81,17 +96,25 @@ def tune(
         raise UsageError(
             f"{' and '.join(missing)} missing; expected inc-tb tune MODEL --data D --eval file.py:function."
         )
-    quantizer = onnxruntime_quantizer(
-        approach="dynamic" if dynamic else "static", format=quant_format, calibrator=calibrator,
-        per_channel=per_channel, reduce_range=reduce_range, activation_type=activation_type, weight_type=weight_type,
-        symmetric=symmetric, preprocess=preprocess,
-    )  # fmt: skip
+    given = as_model(model)
+    if isinstance(given, Path):
+        if pt2e:
+            raise UsageError(f"--pt2e was given for {model}; expected a PyTorch model (file.py:function).")
+        quantizer: Quantizer = onnxruntime_quantizer(
+            approach="dynamic" if dynamic else "static", format=quant_format, calibrator=calibrator,
+            per_channel=bool(per_channel), reduce_range=reduce_range, activation_type=activation_type,
+            weight_type=weight_type, symmetric=symmetric, preprocess=preprocess,
+        )  # fmt: skip
+    else:
+        _refuse(_ONNX_ONLY)
+        approach = ("pt2e-dynamic" if dynamic else "pt2e") if pt2e else "dynamic" if dynamic else "auto"
+        quantizer = torch_quantizer(approach=approach, per_channel=per_channel is not False)
     printed = err if as_json else out
     # What the user's own functions print is not part of the JSON.
     shown = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     with shown, progress_bar("simulating") as probing:
         found = tune_model(
-            model, data, evaluate, tolerance=tolerance, relative=not absolute, higher_is_better=not lower_is_better,
+            given, data, evaluate, tolerance=tolerance, relative=not absolute, higher_is_better=not lower_is_better,
             strategy=strategy, max_trials=max_trials, timeout=timeout, objectives=objectives, quantizer=quantizer,
             logdir=logdir, resume=resume, samples=samples, probe_s=probe_s,
             progress=lambda trial, is_best: show_trial(printed, trial, is_best), probing=probing,
@@ -104,15 +127,25 @@ def tune(
     return 0 if found.met else 1
 
 
-def _rebuild(name: str, model: Path | None, data: str | None, logdir: Path, output: Path | None, as_json: bool) -> int:
+def _refuse(options: Collection[str]) -> None:
+    """Options that say nothing about a PyTorch model."""
+    context = click.get_current_context()
+    for name in options:
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            option = name.replace("quant_", "").replace("_", "-")
+            raise UsageError(f"--{option} was given for a PyTorch model; it is for ONNX Runtime. Leave it out.")
+
+
+def _rebuild(name: str, model: str | None, data: str | None, logdir: Path, output: Path | None, as_json: bool) -> int:
     from inc_tb.history import find_trial
     from inc_tb.tune import rebuild
 
     trial, given = find_trial(logdir, name)
-    source, calibration = model or given.get("model"), data or given.get("calibration")
-    if source is None or calibration is None:
+    told, calibration = model or given.get("model"), data or given.get("calibration")
+    if told is None or calibration is None:
         raise UsageError(f"{logdir}: does not say which model and data the tuning had; give MODEL and --data.")
-    target = output if output is not None else logdir / f"{name}.onnx"
+    source = as_model(told)
+    target = output if output is not None else logdir / f"{name}{'.onnx' if isinstance(source, Path) else '.pt'}"
     rebuild(source, calibration, trial, target, samples=given.get("samples"))
     if as_json:
         print_json({"trial": name, "model": str(target), "fallback": trial.fallback, "config": trial.config})

@@ -89,7 +89,7 @@ class TorchQuantizer:
             raise ModelError(f"{describe(model)}: PyTorch cannot quantize it so: {lines[0]}") from error
 
     def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
-        return _RECIPES[settings["approach"]](settings, [json.dumps(_module(name)) for name in keep])
+        return _RECIPES[settings["approach"]](settings, keep)
 
     def variants(self) -> Sequence[Mapping[str, Any]]:
         base = self.settings
@@ -228,7 +228,7 @@ def _quiet() -> Iterator[None]:
 
 def _dynamic_recipe(settings: Mapping[str, Any], keep: Sequence[str]) -> str:
     qconfig = "per_channel_dynamic_qconfig" if settings["per_channel"] else "default_dynamic_qconfig"
-    kept = f"{{{', '.join(keep)}}}" if keep else "set()"
+    kept = json.dumps([_module(name) for name in keep])
     return (
         f"import torch\nfrom torch.ao.quantization import {qconfig}, quantize_dynamic\n\nkeep = {kept}\n"
         f"chosen = {{\n    name: {qconfig}\n    for name, module in model.named_modules()\n"
@@ -240,20 +240,39 @@ def _dynamic_recipe(settings: Mapping[str, Any], keep: Sequence[str]) -> str:
 def _static_recipe(settings: Mapping[str, Any], keep: Sequence[str]) -> str:
     observer = "HistogramObserver" if settings["calibrator"] == "histogram" else "MinMaxObserver"
     weights = "default_per_channel_weight_observer" if settings["per_channel"] else "default_weight_observer"
-    lines = "".join(f"    .set_module_name({name}, None)\n" for name in keep)
+    lines = []
+    for name in keep:
+        for path, function, order in _told(name):
+            if function is None:
+                lines.append(f"qconfig_mapping.set_module_name({json.dumps(path)}, None)\n")
+            else:
+                what = f"{json.dumps(path)}, {_qualified(function)}, {order}"
+                lines.append(f"qconfig_mapping.set_module_name_object_type_order({what}, None)\n")
     return (
-        f"from torch.ao.quantization import QConfig, QConfigMapping, {observer}, {weights}\n"
+        "import operator\n\nimport torch\n"
+        f"from torch.ao.quantization import QConfig, {observer}, {weights}, get_default_qconfig_mapping\n"
         "from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx\n\n"
         f"qconfig = QConfig({observer}.with_args(reduce_range={settings['reduce_range']}), {weights})\n"
-        f"qconfig_mapping = (\n    QConfigMapping()\n    .set_global(qconfig)\n{lines})\n"
+        "qconfig_mapping = get_default_qconfig_mapping()\n"
+        "usual = qconfig_mapping.global_qconfig\n"
+        "for kind, own in list(qconfig_mapping.object_type_qconfigs.items()):\n"
+        "    if own == usual:\n        qconfig_mapping.set_object_type(kind, qconfig)\n"
+        f"qconfig_mapping.set_global(qconfig)\n{''.join(lines)}"
         "prepared = prepare_fx(model, qconfig_mapping, example_inputs)\n"
         "for batch in calibration_batches:\n    prepared(*batch)\n"
         "quantized = convert_fx(prepared)"
     )
 
 
+def _qualified(function: Any) -> str:
+    if function in (operator.add, operator.mul, operator.matmul):
+        return f"operator.{function.__name__}"
+    home = "torch.nn.functional" if getattr(nn.functional, function.__name__, None) is function else "torch"
+    return f"{home}.{function.__name__}"
+
+
 def _pt2e_recipe(settings: Mapping[str, Any], keep: Sequence[str]) -> str:
-    lines = "".join(f"    .set_module_name_qconfig({name}, None)\n" for name in keep)
+    lines = "".join(f"    .set_module_name_qconfig({json.dumps(_module(name))}, None)\n" for name in keep)
     arguments = f"is_dynamic={settings['approach'] == 'pt2e-dynamic'}, reduce_range={settings['reduce_range']}"
     return (
         "import torch\nfrom torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e\n"
