@@ -66,7 +66,7 @@ def diagnose_adapted(
         suggestions,
         [histogram_row(by_name[op], role, stats) for (op, role), stats in chosen.items()],
         [channel_row(op, role, stats) for (op, role), stats in chosen.items() if stats.channels > 1],
-        [GraphNode(op.name, op.type, op.inputs, op.tensor) for op in ops],
+        [GraphNode(op.name, op.type, op.inputs, op.tensor, op.module) for op in ops],
         *names,
         adapter.framework,
         samples,

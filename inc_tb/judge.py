@@ -94,7 +94,8 @@ def _as_suggestion(
     first = sorted(
         templates, key=lambda recipe: not recipe.tool.endswith(cure)
     )  # what costs less than fp32 comes first
-    texts = {recipe.tool: write(recipe, ops, tensors, patterns) for recipe in first}
+    modules = {name: scene.by_name[name].op.module for name in ops}
+    texts = {recipe.tool: write(recipe, ops, tensors, patterns, modules) for recipe in first}
     effects = effects_of([scene.by_name[name].op for name in ops], noise)
     return Suggestion(ops, worst.rule, because, evidence, texts, "|".join(patterns), rank, effects)
 

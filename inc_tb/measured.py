@@ -142,7 +142,8 @@ def _as_suggestion(diagnosis: Diagnosis, kept: KeptSet, how: str, related: Seque
 
 def _configs(diagnosis: Diagnosis, ops: Sequence[str]) -> dict[str, str]:
     tensors = {node.name: node.tensor for node in diagnosis.graph}
-    return {r.tool: write(r, ops, tensors) for r in recipes_for(diagnosis.framework, diagnosis.ops)}
+    modules = {node.name: node.module for node in diagnosis.graph}
+    return {r.tool: write(r, ops, tensors, (), modules) for r in recipes_for(diagnosis.framework, diagnosis.ops)}
 
 
 def _share(share: float) -> str:

@@ -311,16 +311,23 @@ def _is_part(given: str, name: str) -> bool:
     return (len(given) >= 3 and given in name) or (2 * len(name) >= len(given) and bool(name) and name in given)
 
 
-def write(recipe: Recipe, ops: Sequence[str], tensors: Mapping[str, str], patterns: Sequence[str] = ()) -> str:
+def write(
+    recipe: Recipe,
+    ops: Sequence[str],
+    tensors: Mapping[str, str],
+    patterns: Sequence[str] = (),
+    modules: Mapping[str, str] | None = None,
+) -> str:
+    """`tensors` and `modules` have what each op writes, and the PyTorch module it belongs to, where that is known."""
     by_pattern = bool(patterns) and "{pattern}" in recipe.item
-    words = [{"pattern": p} for p in patterns] if by_pattern else [_words(name, tensors) for name in ops]
+    words = [{"pattern": p} for p in patterns] if by_pattern else [_words(name, tensors, modules or {}) for name in ops]
     if "{module}" in recipe.item:
         words = [w for w in words if w["module"]]  # the whole model is called "", and would be kept in fp32
     items = dict.fromkeys(_filled(recipe.item, w) for w in words)
     return recipe.before + recipe.between.join(items) + recipe.after
 
 
-def _words(name: str, tensors: Mapping[str, str]) -> dict[str, str]:
+def _words(name: str, tensors: Mapping[str, str], modules: Mapping[str, str]) -> dict[str, str]:
     path = name.strip("/").split("/")
     pattern = re.sub(r"([\\.^$*+?{}()\[\]|])", r"\\\1", name)
     return {
@@ -328,7 +335,7 @@ def _words(name: str, tensors: Mapping[str, str]) -> dict[str, str]:
         "pattern": pattern,
         "tensor": tensors.get(name) or name,
         # What torch's export calls /Relu is a function at the top, in no module but the whole model.
-        "module": ".".join(path[:-1] or ([] if name.startswith("/") else path)),
+        "module": modules.get(name) or ".".join(path[:-1] or ([] if name.startswith("/") else path)),
     }
 
 

@@ -78,6 +78,8 @@ class Op:
     type: str
     index: int
     block: str = ""
+    module: str = ""
+    """The PyTorch module that it is, or is called in, where that is known."""
     unit: str = ""
     tensor: str = ""
     inputs: list[str] = field(default_factory=list)
@@ -258,6 +260,8 @@ class GraphNode(msgspec.Struct, omit_defaults=True):
     inputs: list[str]
     tensor: str = ""
     """The tensor that it writes, where the framework gives tensors names of their own."""
+    module: str = ""
+    """As of Op."""
 
 
 class Trial(msgspec.Struct, omit_defaults=True):

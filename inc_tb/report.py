@@ -163,9 +163,16 @@ def _show_table(
         unit = f"\n[dim]{spec.unit}[/]" if spec.unit else ""
         table.add_column(f"{spec.label}{unit}", justify="right", max_width=_COLUMN_WIDTH)
     for i in rows[:top]:
-        name = _cut(str(diagnosis.ops["name"][i]), name_width)
+        name = _cut(_shown_name(diagnosis, i), name_width)
         table.add_row(escape(name), *(_cell(diagnosis, column, i) for column in kept))
     console.print(table, "")
+
+
+def _shown_name(diagnosis: Diagnosis, row: int) -> str:
+    """With the module of the user's own model beside a name that an exporter made up."""
+    name = str(diagnosis.ops["name"][row])
+    module = str(diagnosis.ops["module"][row]) if "module" in diagnosis.ops else ""
+    return name if not module or module in name else f"{name} ({module})"
 
 
 def _cell(diagnosis: Diagnosis, column: str, row: int) -> str:

@@ -52,7 +52,7 @@ def make_diagnosis(
         "weight_dtype": ["int8" if node.type == "MatMul" else "" for node in graph],
         "weight_granularity": ["per channel" if node.type == "MatMul" else "" for node in graph],
         "act_dtype": ["uint8"] * ops, "act_scheme": ["asymmetric"] * ops, "verdict": verdict.tolist(),
-        "sensitivity_rank": [""] * ops,
+        "sensitivity_rank": [""] * ops, "module": [""] * ops,
         "reason": [
             f"part of {graph[i - 1].name}: compared there" if i % 10 == 3
             else f"adds noise: {a:.1f} dB where over 25 is usual" if a < 25 else ""

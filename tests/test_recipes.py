@@ -43,16 +43,20 @@ EVERY_WORD = Recipe("every", "every word", "<", "{name} {pattern} {tensor} {modu
 
 def cases() -> list[dict[str, Any]]:
     """What the page must write too: tb_plugin/frontend/test/recipes.test.ts reads the same file."""
-    given = [
-        (OPS, {}),
-        (["/conv1/Conv", "/conv1/Relu", "/fc/Gemm"], {"/conv1/Conv": "conv out", "/fc/Gemm": "logits"}),
-        (ODD, {name: f"{name}_output_0" for name in ODD[::2]}),
+    given: list[tuple[list[str], dict[str, str], dict[str, str]]] = [
+        (OPS, {}, {}),
+        (["/conv1/Conv", "/conv1/Relu", "/fc/Gemm"], {"/conv1/Conv": "conv out", "/fc/Gemm": "logits"}, {}),
+        (["node_conv2d_1", "node_add"], {}, {"node_conv2d_1": "layer1.0.conv1", "node_add": ""}),
+        (ODD, {name: f"{name}_output_0" for name in ODD[::2]}, {}),
     ]
     return [
-        {"recipe": msgspec.to_builtins(r), "ops": ops, "tensors": tensors, "text": write(r, ops, tensors)}
+        {
+            "recipe": msgspec.to_builtins(r), "ops": ops, "tensors": tensors, "modules": modules,
+            "text": write(r, ops, tensors, (), modules),
+        }
         for r in (*ALL, EVERY_WORD)
-        for ops, tensors in given
-    ]
+        for ops, tensors, modules in given
+    ]  # fmt: skip
 
 
 def recipes(

@@ -80,7 +80,8 @@ def _config(logged: Run, recipe: Recipe, ops: Sequence[str], chosen: Sequence[Su
     nameless = [name for name in ops if tensors.get(name) == name and "{tensor}" not in recipe.item]
     if nameless:
         say(f"Careful: without a name of their own in the file, so that no tool finds them: {', '.join(nameless)}.")
-    return write(recipe, ops, tensors, patterns) if ops else ""
+    modules = {node.name: node.module for node in logged.diagnosis.graph}
+    return write(recipe, ops, tensors, patterns, modules) if ops else ""
 
 
 def _chosen(run: Path, suggestions: Sequence[Suggestion], ranks: Sequence[int], take_all: bool) -> list[Suggestion]:

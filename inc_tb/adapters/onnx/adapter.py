@@ -137,6 +137,7 @@ class OnnxAdapter:
                 continue
             producers.update({out: step.name for out in step.outputs if out})
             op = Op(step.name, step.node.op_type, len(ops), block=_block(step), inputs=inputs, tensor=step.outputs[0])
+            op.module = module_of(step.node)
             op.unit = unit[op.name] = self._unit(step, inputs, unit, step.name in folded_into)
             if step.name in folded_into:
                 op.compared_at = folded_into[step.name]
@@ -246,11 +247,14 @@ def describe_input(info: onnx.ValueInfoProto, model: Model) -> Input:
 
 def _block(step: Step) -> str:
     """The part of the model that the op belongs to: its module where the exporter says so, else its path."""
-    scopes = next((p.value for p in step.node.metadata_props if p.key == "pkg.torch.onnx.name_scopes"), "")
-    if scopes:
-        names = [part.strip(" '\"[]") for part in scopes.split(",")]
-        return next((name for name in reversed(names[:-1]) if name), "")
-    return step.name.rpartition("/")[0]
+    return module_of(step.node) or step.name.rpartition("/")[0]
+
+
+def module_of(node: onnx.NodeProto) -> str:
+    """As torch's exporter notes it: the names of the modules around the op, the outermost first, and its own."""
+    scopes = next((p.value for p in node.metadata_props if p.key == "pkg.torch.onnx.name_scopes"), "")
+    names = [part.strip(" '\"[]") for part in scopes.split(",")]
+    return next((name for name in reversed(names[:-1]) if name), "")
 
 
 def _channel_axes(graph: Graph) -> dict[str, int]:

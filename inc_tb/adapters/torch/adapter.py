@@ -171,7 +171,7 @@ class TorchAdapter:
         ops: list[Op] = []
         for step in reference.steps:
             inputs = [names[source] for source in step.sources]
-            op = Op(step.name, step.kind, len(ops), block=_block(step), inputs=inputs, tensor=step.name)
+            op = Op(step.name, step.kind, len(ops), block=_block(step), module=step.path, inputs=inputs)
             op.unit = unit[op.name] = self._unit(step, unit)
             match = self.matching.matches.get(step.index)
             if step.index in self.matching.folded_into:

@@ -99,7 +99,7 @@ class GraphRunner:
                     yield from sources(argument, seen)
 
         return [
-            GraphNode(place.name, place.kind, list(dict.fromkeys(sources(node, set()))), place.name)
+            GraphNode(place.name, place.kind, list(dict.fromkeys(sources(node, set()))), "", place.path)
             for node, place in self._places.items()
         ]
 

@@ -49,11 +49,23 @@ export function gridColumn(spec: ColumnSpec, isPinned: boolean): GridColumn {
   };
 }
 
+/** With the module of the user's own model beside a name that an exporter made up. */
+function nameCell(text: string, module: string): GridCell {
+  if (!module || text.includes(module)) return { content: <bdi>{text}</bdi>, title: text, class: "cut-front" };
+  const content = (
+    <bdi>
+      {text} <span class="muted">{module}</span>
+    </bdi>
+  );
+  return { content, title: `${text}, of module ${module}`, class: "cut-front" };
+}
+
 export function opCell(
   column: Column | undefined,
   scale: Scale | null | undefined,
   row: number,
   reason: Column | undefined,
+  module?: Column,
 ): GridCell {
   if (!column) return { content: "…" };
   if (column.kind === "text") {
@@ -62,7 +74,7 @@ export function opCell(
       return { content: text && <Verdict verdict={text} />, title: textAt(reason, row) || (text === "ok" ? OK : "") };
     }
     // The end of a name tells more than its beginning: the cell cuts it at the front.
-    if (column.spec.name === "name") return { content: <bdi>{text}</bdi>, title: text, class: "cut-front" };
+    if (column.spec.name === "name") return nameCell(text, textAt(module, row));
     return { content: text, title: text };
   }
   const value = column.values[row]!;

@@ -4,6 +4,10 @@
 import type { Recipe, Suggestion, Trial } from "./records.ts";
 
 export type Tensors = ReadonlyMap<string, string>;
+/** Modules of PyTorch that ops belong to, where the log knows them. */
+export type Modules = ReadonlyMap<string, string>;
+
+const UNKNOWN: Modules = new Map();
 
 interface Words {
   name: string;
@@ -12,19 +16,19 @@ interface Words {
   module: string;
 }
 
-export function writeConfig(recipe: Recipe, ops: Iterable<string>, tensors: Tensors): string {
-  const words = Array.from(ops, (name) => wordsOf(name, tensors));
+export function writeConfig(recipe: Recipe, ops: Iterable<string>, tensors: Tensors, modules = UNKNOWN): string {
+  const words = Array.from(ops, (name) => wordsOf(name, tensors, modules));
   // The whole model is the module "", and would be kept in fp32.
   const named = recipe.item.includes("{module}") ? words.filter(({ module }) => module) : words;
   const items = new Set(named.map((each) => filled(recipe.item, each)));
   return recipe.before + [...items].join(recipe.between) + recipe.after;
 }
 
-export function wordsOf(name: string, tensors: Tensors): Words {
+export function wordsOf(name: string, tensors: Tensors, modules = UNKNOWN): Words {
   const path = name.replace(/^\/+|\/+$/g, "").split("/");
   // What torch's export calls /Relu is a function at the top, in no module but the whole model.
   const around = path.length > 1 || name.startsWith("/") ? path.slice(0, -1) : path;
-  const module = around.join(".");
+  const module = modules.get(name) || around.join(".");
   return { name, pattern: patternOf(name), tensor: tensors.get(name) || name, module };
 }
 
@@ -43,7 +47,13 @@ export interface Check {
 }
 
 /** Whether what the text names is really in the model. */
-export function checkNames(recipe: Recipe, ops: string[], tensors: Tensors, model: ReadonlySet<string>): Check[] {
+export function checkNames(
+  recipe: Recipe,
+  ops: string[],
+  tensors: Tensors,
+  model: ReadonlySet<string>,
+  modules = UNKNOWN,
+): Check[] {
   const missing = ops.filter((name) => !model.has(name));
   const checks = [counted(ops.length, missing, "name", "in the model")];
   const nameless = recipe.item.includes("{tensor}") ? [] : ops.filter((name) => name && tensors.get(name) === name);
@@ -58,7 +68,7 @@ export function checkNames(recipe: Recipe, ops: string[], tensors: Tensors, mode
     const unknown = ops.filter((name) => !tensors.get(name));
     checks.push(counted(ops.length, unknown, "tensor", "known from the graph"));
   }
-  if (recipe.item.includes("{module}")) checks.push(checkModules(ops, model));
+  if (recipe.item.includes("{module}")) checks.push(checkModules(ops, model, modules));
   return checks;
 }
 
@@ -80,17 +90,19 @@ function checkPatterns(ops: string[], tensors: Tensors, model: ReadonlySet<strin
   return counted(ops.length, missed, "pattern", "exact: they match these ops and no others");
 }
 
-/** Modules are guessed from names, and a module brings everything inside it along. */
-function checkModules(ops: string[], model: ReadonlySet<string>): Check {
-  const none: Tensors = new Map();
-  const moduleless = ops.filter((name) => !wordsOf(name, none).module);
-  const modules = new Set(ops.map((name) => wordsOf(name, none).module).filter((module) => module));
+/** Modules are guessed from names unless the log knows them, and a module brings everything inside it along. */
+function checkModules(ops: string[], model: ReadonlySet<string>, known: Modules): Check {
+  const moduleOf = (name: string) => wordsOf(name, UNKNOWN, known).module;
+  const moduleless = ops.filter((name) => !moduleOf(name));
+  const modules = new Set(ops.map(moduleOf).filter((module) => module));
   const chosen = new Set(ops);
-  const more = [...model].filter((name) => !chosen.has(name) && isInside(wordsOf(name, none).module, modules));
-  if (!ops.some((name) => name.includes("/"))) {
+  const more = [...model].filter((name) => !chosen.has(name) && isInside(moduleOf(name), modules));
+  const isKnown = ops.some((name) => known.get(name));
+  if (!isKnown && !ops.some((name) => name.includes("/"))) {
     return { ok: false, text: "these names do not look like those of a torch export, so the modules are guesses" };
   }
-  const derived = `${modules.size} module ${modules.size === 1 ? "name was" : "names were"} derived from the op names`;
+  const from = isKnown ? "known from the model" : "derived from the op names";
+  const derived = `${modules.size} module ${modules.size === 1 ? "name was" : "names were"} ${from}`;
   const count = moduleless.length ? `${derived}; in no module, so left out: ${listed(moduleless)}` : derived;
   if (!more.length) return { ok: modules.size > 0, text: count };
   const ofMore = more.length === 1 ? "1 op that was" : `${more.length} ops that were`;

@@ -114,6 +114,7 @@ export interface GraphNode {
   type: string;
   inputs: string[];
   tensor?: string;
+  module?: string;
 }
 
 export interface Trial {

@@ -14,6 +14,7 @@ interface Case {
   recipe: Recipe;
   ops: string[];
   tensors: Record<string, string>;
+  modules: Record<string, string>;
   text: string;
 }
 
@@ -21,9 +22,21 @@ test("texts are the same as those of inc_tb.recipes", () => {
   const file = new URL("../../../tests/data/recipe_cases.json", import.meta.url);
   const cases: Case[] = JSON.parse(readFileSync(file, "utf8"));
   assert.ok(cases.length >= 24);
-  for (const { recipe, ops, tensors, text } of cases) {
-    assert.equal(writeConfig(recipe, ops, new Map(Object.entries(tensors))), text, recipe.tool);
+  for (const { recipe, ops, tensors, modules, text } of cases) {
+    const known = new Map(Object.entries(modules));
+    assert.equal(writeConfig(recipe, ops, new Map(Object.entries(tensors)), known), text, recipe.tool);
   }
+});
+
+test("modules that the log knows are not guessed", () => {
+  const modules = new Map([
+    ["conv1", "conv1"],
+    ["node_add", "layer.0"],
+  ]);
+  const model = new Set(["conv1", "node_add"]);
+  const [, known] = checkNames(recipe("{module}"), ["conv1", "node_add"], NONE, model, modules);
+  assert.deepEqual(known, { ok: true, text: "2 module names were known from the model" });
+  assert.equal(checkNames(recipe("{module}"), ["conv1"], NONE, model)[1]!.ok, false);
 });
 
 test("items that are the same come once", () => {

@@ -22,7 +22,14 @@ const QUANTIZATION = [
   "weight_granularity",
   "unit",
 ];
-const EFFECT = ["sensitivity", "sensitivity_low", "sensitivity_high", "sensitivity_rank", "recovery", "sensitivity_gradient"];
+const EFFECT = [
+  "sensitivity",
+  "sensitivity_low",
+  "sensitivity_high",
+  "sensitivity_rank",
+  "recovery",
+  "sensitivity_gradient",
+];
 const PLACE = ["arrived_sqnr_db", "added_sqnr_db", "total_sqnr_db", "a_worst_channel_sqnr_db"];
 
 export function OpDetail() {

@@ -19,7 +19,8 @@ import { type Scale, scaleOf } from "../scale.ts";
 import * as state from "../state.ts";
 
 /** Columns that are needed whether they are shown or not. */
-const ALWAYS = ["name", "type", "verdict", "reason", "index", "added_sqnr_db", "arrived_sqnr_db", "total_sqnr_db"];
+const PLACE = ["added_sqnr_db", "arrived_sqnr_db", "total_sqnr_db"];
+const ALWAYS = ["name", "module", "type", "verdict", "reason", "index", ...PLACE];
 
 const known = computed((): TableHeader | undefined => readyValue(state.header.value));
 const present = computed(() => new Set(known.value?.columns.map(({ name }) => name)));
@@ -138,7 +139,8 @@ function OpTable({ header }: { header: TableHeader }) {
         cell={(row, name) => {
           const wrong = broken.value.get(name);
           if (wrong !== undefined) return { content: "⚠", title: wrong, class: "none" };
-          return opCell(loaded.value.get(name), scales.value.get(name), row, loaded.value.get("reason"));
+          const own = loaded.value.get(name);
+          return opCell(own, scales.value.get(name), row, loaded.value.get("reason"), loaded.value.get("module"));
         }}
         sort={state.sort.value}
         onSort={(column, add) => {

@@ -2,11 +2,16 @@
 
 import { computed } from "@preact/signals";
 import { type Loadable, map, ready, readyValue } from "../../loadable.ts";
-import { type Check, checkNames, type Tensors, toolsOf, writeConfig } from "../../recipes.ts";
+import { type Check, checkNames, type Modules, type Tensors, toolsOf, writeConfig } from "../../recipes.ts";
 import type { Recipe } from "../../records.ts";
 import * as state from "../../state.ts";
 
-const NONE: Tensors = new Map();
+interface Known {
+  tensors: Tensors;
+  modules: Modules;
+}
+
+const NOTHING: Known = { tensors: new Map(), modules: new Map() };
 
 const found = computed(() => (state.has("suggestions") ? readyValue(state.record("suggestions")) : undefined));
 const templates = computed((): Recipe[] => found.value?.meta.recipes ?? []);
@@ -20,10 +25,14 @@ export const tool = computed(() => {
 /** undefined for logs of version 1, which hold texts only. */
 export const recipe = computed(() => templates.value.find((one) => one.tool === tool.value));
 
-/** The graph is only read for tools that want the names of tensors. */
-const tensors = computed((): Loadable<Tensors> => {
-  if (!recipe.value?.item.includes("{tensor}") || !state.has("graph")) return ready(NONE);
-  return map(state.record("graph"), ({ rows }) => new Map(rows.map(({ name, tensor }) => [name, tensor ?? ""])));
+/** The graph is only read for tools that want the names of tensors or modules. */
+const known = computed((): Loadable<Known> => {
+  const isNeeded = /\{(tensor|module)\}/.test(recipe.value?.item ?? "");
+  if (!isNeeded || !state.has("graph")) return ready(NOTHING);
+  return map(state.record("graph"), ({ rows }) => ({
+    tensors: new Map(rows.map(({ name, tensor }) => [name, tensor ?? ""])),
+    modules: new Map(rows.map(({ name, module }) => [name, module ?? ""])),
+  }));
 });
 
 export interface Config {
@@ -36,9 +45,10 @@ export interface Config {
 export function configOf(ops: string[], isChecked: boolean): Loadable<Config> | undefined {
   const template = recipe.value;
   if (!template) return undefined;
-  return map(tensors.value, (known) => ({
-    text: writeConfig(template, ops, known),
-    checks: isChecked && state.opNames.value.size ? checkNames(template, ops, known, state.opNames.value) : [],
+  const names = state.opNames.value;
+  return map(known.value, ({ tensors, modules }) => ({
+    text: writeConfig(template, ops, tensors, modules),
+    checks: isChecked && names.size ? checkNames(template, ops, tensors, names, modules) : [],
     note: template.note,
   }));
 }
