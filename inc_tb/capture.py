@@ -262,6 +262,13 @@ def measure_latency(model: Any, batch: Batch) -> float:
     return 1000 * float(np.median(times))
 
 
+def gather_bytes(data: bytes) -> list[bytes]:
+    """What every process of torch.distributed gives, in the order of their ranks."""
+    _torch()
+    found: list[bytes] = importlib.import_module("inc_tb.adapters.torch.distributed").gather_bytes(data)
+    return found
+
+
 def read_graph(model: Any) -> list[GraphNode]:
     """The ops of one model and what they read."""
     nodes: list[GraphNode] = _adapter_of(model).read_graph(model)

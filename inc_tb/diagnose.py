@@ -16,6 +16,7 @@ from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError
 from inc_tb.histogram import Histogram
 from inc_tb.judge import judge
+from inc_tb.merge import merged_over_ranks
 from inc_tb.metrics import Measurement, channel_sqnr_db, op_table
 from inc_tb.records import ChannelRow, GraphNode, HistogramRow, Op, Quantization
 from inc_tb.stats import PairStats
@@ -33,6 +34,7 @@ def diagnose(
     batches: str | PathLike[str] | Mapping[str, Array] | Array | Iterable[Any],
     *,
     memory_budget: int = 1 << 30,
+    distributed: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
     """Compare a quantized model with its reference, op by op.
@@ -41,21 +43,28 @@ def diagnose(
     the same model without its fake quantization. `batches` yields mappings from input name to array (or plain arrays
     for a model with one input); one batch by itself, or a path as for `--data`, works too. Only one batch is held,
     and its intermediate arrays are fetched in several passes where they exceed `memory_budget` bytes.
-    `progress` is called with the number of samples done so far.
+    With `distributed` every process of torch.distributed calls this with its own shard of the batches, and all get the
+    diagnosis of the whole. `progress` is called with the number of samples done so far.
     """
     adapter = open_models(reference, quantized, memory_budget=memory_budget)
     if isinstance(batches, str | PathLike):
         batches = open_data(batches, adapter.inputs(), adapter.batch_size())
     elif is_one_batch(batches):
         batches = [batches]
-    return diagnose_adapted(adapter, batches, names=(describe(reference), describe(quantized)), progress=progress)
+    names = "the same without fake quantization" if reference is None else describe(reference), describe(quantized)
+    return diagnose_adapted(adapter, batches, names=names, distributed=distributed, progress=progress)
 
 
 def diagnose_adapted(
-    adapter: Adapter, batches: Iterable[Any], *, names: tuple[str, str], progress: Progress | None = None
+    adapter: Adapter,
+    batches: Iterable[Any],
+    *,
+    names: tuple[str, str],
+    distributed: bool = False,
+    progress: Progress | None = None,
 ) -> Diagnosis:
     """The same for models that are open already; `names` are what the log calls them."""
-    collected, samples = collect(adapter, batches, progress)
+    collected, samples = (_collect_with_others if distributed else collect)(adapter, batches, progress)
     ops = adapter.ops()
     measurements = measure(ops, collected)
     suggestions = judge(measurements, adapter.framework)
@@ -107,6 +116,18 @@ def collect(
     if not samples:
         raise DataError("the data has no samples; expected at least one batch. Check the data source.")
     return collector.collected, samples
+
+
+def _collect_with_others(
+    adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None
+) -> tuple[dict[Key, PairStats], int]:
+    """Also when this process fails it says so: the others wait for it."""
+    try:
+        collected, samples = collect(adapter, batches, progress)
+    except Exception as error:
+        merged_over_ranks({}, 0, str(error) or type(error).__name__)
+        raise
+    return merged_over_ranks(collected, samples)
 
 
 class _Collector:
