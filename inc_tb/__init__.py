@@ -17,18 +17,18 @@ from inc_tb.tune import Tuned, tune
 if TYPE_CHECKING:
     from inc_tb.adapters.onnx.quantizer import OnnxRuntimeQuantizer
     from inc_tb.adapters.torch.quantizer import TorchQuantizer
-    from inc_tb.events import Run, SummaryWriter, load, log_diagnosis
+    from inc_tb.events import Run, SummaryWriter, load, log_diagnosis, log_histogram
 
 __version__ = "0.1.0"
 __all__ = [
     "Diagnosis", "IncTbError", "OnnxRuntimeQuantizer", "Probe", "Quantizer", "Run", "Suggestion", "SummaryWriter",
-    "TorchQuantizer", "Trial", "Tuned", "diagnose", "load", "log_diagnosis", "probe", "tune",
+    "TorchQuantizer", "Trial", "Tuned", "diagnose", "load", "log_diagnosis", "log_histogram", "probe", "tune",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     """The names that need TensorBoard's protocol buffers or a framework, which are loaded when first used."""
-    if name in ("Run", "SummaryWriter", "load", "log_diagnosis"):
+    if name in ("Run", "SummaryWriter", "load", "log_diagnosis", "log_histogram"):
         from inc_tb import events
 
         return getattr(events, name)

@@ -28,6 +28,7 @@ from tensorboard.compat.proto.tensor_pb2 import TensorProto
 from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
 from tensorboard.compat.proto.types_pb2 import DT_DOUBLE, DT_FLOAT, DT_STRING
 
+from inc_tb.arrays import as_array
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.histogram import SIDE, edges
 from inc_tb.records import PLUGIN, VERSION, GraphNode, HistogramRow, Trial, storable_text
@@ -87,6 +88,13 @@ def histograms_of(diagnosis: Diagnosis, side: Side, ops: int = WORST_OPS, tag: s
         for row in diagnosis.histograms
         if row.op in wanted and row.role in _ROLES and (row.reference or row.quantized)
     ]
+
+
+def array_histogram(tag: str, values: Any, count: int = BUCKETS) -> Summary.Value:
+    """Of anything that is an array, quantized tensors too; values that are not finite are left out."""
+    numbers = as_array(values).astype(np.float64).ravel()
+    counts, borders = np.histogram(numbers[np.isfinite(numbers)], count)
+    return histogram(tag, np.stack([borders[:-1], borders[1:], counts], axis=1))
 
 
 def buckets(row: HistogramRow, side: Side, count: int = BUCKETS) -> npt.NDArray[np.float64]:

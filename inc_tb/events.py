@@ -81,6 +81,10 @@ class SummaryWriter:
         self._write(dashboards.trial_scalars(trial), step)
         self._write(dashboards.trial_hparams(trial), step)
 
+    def add_histogram(self, tag: str, values: Any, step: int | None = None) -> None:
+        """Of any array or tensor, for the Histograms dashboard; of a quantized tensor what its values stand for."""
+        self._write([dashboards.array_histogram(tag, values)], self._next_step(tag, step))
+
     def add_profile(
         self, rows: Sequence[ProfileRow], step: int | None = None, *, meta: Mapping[str, Any] | None = None
     ) -> None:
@@ -197,6 +201,15 @@ def log_diagnosis(writer: Any, diagnosis: Diagnosis, step: int | None = None) ->
     add(Summary(value=values), 0 if step is None else _whole_step(step))
 
 
+def log_histogram(writer: Any, tag: str, values: Any, step: int | None = None) -> None:
+    """Add a histogram to a writer as `log_diagnosis` does; unlike torch's own, quantized tensors are taken."""
+    if isinstance(writer, SummaryWriter):
+        writer.add_histogram(tag, values, step)
+        return
+    summary = Summary(value=[dashboards.array_histogram(tag, values)])
+    _adder(writer)(summary, 0 if step is None else _whole_step(step))
+
+
 def _adder(writer: Any) -> Callable[[Summary, int], None]:
     """How a foreign writer takes a summary. Only what the user has loaded already is looked up."""
     if hasattr(writer, "_get_file_writer"):
@@ -309,11 +322,10 @@ def _decode_diagnosis(tags: Mapping[str, Sequence[bytes]]) -> Diagnosis:
 
 
 def _last_step(folder: Path) -> dict[str, int]:
-    """The largest step of each of our tags among the files that are there already."""
+    """The largest step of each tag among the files that are there already."""
     found: dict[str, int] = {}
     for path in event_files(folder):
         for event in read_events(path):
             for value in event.summary.value:
-                if value.metadata.plugin_data.plugin_name == records.PLUGIN:
-                    found[value.tag] = max(found.get(value.tag, -1), event.step)
+                found[value.tag] = max(found.get(value.tag, -1), event.step)
     return found

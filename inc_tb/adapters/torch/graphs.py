@@ -20,12 +20,13 @@ from inc_tb.adapters.torch.kinds import (
     is_passing_module,
     module_kind,
 )
-from inc_tb.adapters.torch.trace import Call, Names, Step, Trace, Visit, call, describe_module, rounding_like
+from inc_tb.adapters.torch.trace import Call, Names, Step, Trace, Visit, call, describe_module, rounding_by
 from inc_tb.adapters.torch.values import (
     dtype_name,
     fake_quantization,
     is_fake_quantizer,
     is_real,
+    limits_of,
     main_tensor,
     quantization_of,
     rounded_to,
@@ -292,7 +293,8 @@ class _GraphTracer:
         for user in _users(node):
             fake = self._modules.get(str(user.target)) if user.op == "call_module" else None
             if fake is not None and is_fake_quantizer(fake):
-                return fake_quantization(fake), rounding_like(fake, torch.empty(0))
+                grid = fake_quantization(fake)
+                return grid, rounding_by(fake, grid) if grid is not None else None
             if user.op == "call_function" and function_kind(user.target).name in QUANTIZE:
                 found = self._static(user)
                 if found is not None:
@@ -306,10 +308,9 @@ class _GraphTracer:
             return None
         if "quantized_decomposed" not in str(node.target):  # torch.quantize_per_tensor(x, scale, zero_point, dtype)
             scale, zero_point, dtype = float(constants[0]), int(constants[1]), constants[2]
-            probe = torch.quantize_per_tensor(torch.zeros(1), scale, zero_point, dtype)
-            found = quantization_of(probe)
-            assert found is not None
-            return found, lambda v: torch.quantize_per_tensor(v.float(), scale, zero_point, dtype).dequantize()
+            low, high = limits_of(dtype)
+            grid = rounded_to(dtype_name(dtype), scale, zero_point, low, high, None)
+            return grid, rounding_by(None, grid)
         target: Any = node.target
         overload = _inverse(target)
         is_channel = "per_channel" in str(target)

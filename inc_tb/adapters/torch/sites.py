@@ -193,10 +193,6 @@ def _result_rounding(twin: Step) -> Callable[[Tensor], Tensor] | None:
     q = twin.quantization
     if q is None or q.scale is None or q.zero_point is None:
         return None
-    if q.axis is None and q.dtype in ("int8", "uint8") and q.high - q.low == 255:
-        scale, zero_point = float(q.scale), int(q.zero_point)
-        dtype = torch.quint8 if q.dtype == "uint8" else torch.qint8
-        return lambda value: torch.quantize_per_tensor(value.float(), scale, zero_point, dtype).dequantize()
     return lambda value: fake_quantized(value, q)
 
 

@@ -29,6 +29,7 @@ from inc_tb.adapters.torch.kinds import (
 )
 from inc_tb.adapters.torch.values import (
     fake_quantization,
+    fake_quantized,
     is_fake_quantizer,
     is_real,
     main_tensor,
@@ -284,10 +285,10 @@ class _Tracer:
             for origin in origins:
                 if isinstance(origin, str):
                     self.trace.inputs.setdefault(origin, quantization)
-                    self.trace.rounding.setdefault(origin, rounding_like(fake, result))
+                    self.trace.rounding.setdefault(origin, rounding_by(fake, quantization))
                 elif self.trace.steps[origin].quantization is None:
                     self.trace.steps[origin].quantization = quantization
-                    self.trace.steps[origin].rounding = rounding_like(fake, result)
+                    self.trace.steps[origin].rounding = rounding_by(fake, quantization)
 
     def finish(self, value: Any) -> None:
         self.trace.outputs = sorted(o for o in self._origins([value]) if isinstance(o, int))
@@ -305,11 +306,11 @@ class _Tracer:
                     self.trace.steps[origin].is_mutated = True
 
 
-def rounding_like(fake: Any, result: Tensor) -> Callable[[Tensor], Tensor]:
+def rounding_by(fake: Any, quantization: Quantization) -> Callable[[Tensor], Tensor]:
+    """What a fake quantizer does, or else a quantization to this grid."""
     if is_fake_quantizer(fake):
         return lambda value: fake(value.float()).to(value.dtype)
-    scale, zero_point, dtype = result.q_scale(), result.q_zero_point(), result.dtype
-    return lambda value: torch.quantize_per_tensor(value.float(), scale, zero_point, dtype).dequantize()
+    return lambda value: fake_quantized(value, quantization)
 
 
 def describe_module(step: Step, module: nn.Module) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -165,12 +165,16 @@ def rounded_to(name: str, scale: Any, zeros: Any, low: int, high: int, axis: int
     return _quantization(name, scale, zeros, low, high, axis)
 
 
+def limits_of(dtype: torch.dtype) -> tuple[int, int]:
+    return _LIMITS[dtype_name(dtype)]
+
+
 def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.").removeprefix("q")
 
 
-def fake_quantized(tensor: Tensor, q: Quantization, *, shift: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-    """Rounded to the grid and back, in float."""
+def fake_quantized(tensor: Tensor, q: Quantization) -> Tensor:
+    """Rounded to the grid and back, in float, as torch rounds."""
     if q.scale is None or q.zero_point is None:
         raise ValueError("a grid that is found at run time cannot be applied")
     scale, zeros = (torch.as_tensor(np.asarray(v), dtype=torch.float32) for v in (q.scale, q.zero_point))
@@ -178,8 +182,7 @@ def fake_quantized(tensor: Tensor, q: Quantization, *, shift: Callable[[Tensor],
         shape = [1] * tensor.ndim
         shape[q.axis] = -1
         scale, zeros = scale.reshape(shape), zeros.reshape(shape)
-    value = tensor if shift is None else shift(tensor)
-    rounded = torch.clamp(torch.round(value / scale) + zeros, q.low, q.high)
+    rounded = torch.clamp(torch.round(tensor.float() * (1 / scale)) + zeros, q.low, q.high)
     return ((rounded - zeros) * scale).to(tensor.dtype)
 
 
