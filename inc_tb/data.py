@@ -247,6 +247,8 @@ def as_batch(given: Any, inputs: Sequence[Input]) -> Batch:
     if isinstance(given, Mapping):
         return {str(name): as_array(array) for name, array in given.items() if array is not None}
     arrays = list(given) if isinstance(given, tuple | list) else [given]
+    if [i.name for i in inputs] == ["*"]:  # a model that takes any number of arrays
+        return {f"*{place}": as_array(array) for place, array in enumerate(arrays)}
     if len(arrays) != len(inputs):
         raise MismatchError(
             f"a batch has {len(arrays)} arrays, the model has the inputs {[i.name for i in inputs]}. "

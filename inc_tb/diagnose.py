@@ -98,13 +98,16 @@ def collect(
     adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None
 ) -> tuple[dict[Key, PairStats], int]:
     """Statistics of every pair over all batches, and the number of samples."""
-    samples = 0
+    samples, is_open = 0, False
     inputs = adapter.inputs()
+    if not isinstance(batches, Iterable):
+        raise DataError(f"{describe(batches)} was given as data; expected batches, one batch, or a path.")
     with ThreadPoolExecutor(max_workers=cpu_count() or 1) as pool:
         collector = _Collector(pool)
         for given in batches:
             batch = as_batch(given, inputs)
-            if not samples:
+            if not is_open:
+                is_open = True
                 adapter.trace(batch)
                 collector.set_ops(adapter.ops())
                 collector.add(adapter.weights())

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from inc_tb.adapters.torch.kinds import CHANNELS_FIRST, CHANNELS_LAST, FOLDABLE
 from inc_tb.adapters.torch.lockstep import Paused, Stop
-from inc_tb.adapters.torch.match import Match, Matching, weight_of
+from inc_tb.adapters.torch.match import Match, Matching
 from inc_tb.adapters.torch.qat import without_fake_quantization
 from inc_tb.adapters.torch.state import undisturbed, unwrapped
 from inc_tb.adapters.torch.trace import Call, Runner, Step, Trace, Visit, open_runner, required_names
-from inc_tb.adapters.torch.values import like, main_tensor, plain, to_numpy, with_main
+from inc_tb.adapters.torch.values import (
+    found_at_run_time,
+    is_fake_quantizer,
+    like,
+    plain,
+    real_tensors,
+    to_numpy,
+    with_tensors,
+)
+from inc_tb.adapters.torch.weights import weight_of
 from inc_tb.capture import Batch, Input, Pair, describe
-from inc_tb.errors import MismatchError, ModelError
+from inc_tb.errors import IncTbError, MismatchError, ModelError
 from inc_tb.records import Op, Quantization
 
 _SAMPLES = 8
-_DYNAMIC = Quantization("uint8", None, None, 0, 255)
 
 
 class TorchAdapter:
@@ -51,16 +61,16 @@ class TorchAdapter:
         self.runners = reference, quantized
         with undisturbed(*self.models), torch.no_grad():
             self.traces = traced(reference, batch, "reference"), traced(quantized, batch, "quantized model")
-        self.matching = Matching(*self.traces, self.models[0])
-        if not self.matching.matches:
-            raise MismatchError(
-                f"{describe(self.models[1])} has no module or function in common with {describe(self.models[0])}. "
-                "Give the fp32 model, and what it became by quantization."
-            )
-        self._inputs = [Input(name, array.dtype, (None,) * array.ndim) for name, array in batch.items()]
-        self._axes = _channel_axes(self.traces[0])
-        self._ops = self._describe_ops()
-        self._readers = self._find_readers()
+            self.matching = Matching(*self.traces, self.models[0])
+            if not any(prod(m.end.shape) == prod(m.twin.shape) for m in self.matching.matches.values()):
+                raise MismatchError(
+                    f"{describe(self.models[1])} has no module or function in common with {describe(self.models[0])}, "
+                    "or none of the same size. Give the fp32 model, and what it became by quantization."
+                )
+            self._inputs = [Input(name, array.dtype, (None,) * array.ndim) for name, array in batch.items()]
+            self._axes = _channel_axes(self.traces[0])
+            self._ops = self._describe_ops()
+            self._readers = self._find_readers()
 
     def ops(self) -> Sequence[Op]:
         if self._ops is None:
@@ -109,6 +119,10 @@ class TorchAdapter:
                 yield from self._paired(twins, *runs)
                 if results is not None:
                     results.append(runs[0].result)
+            except IncTbError:
+                raise
+            except Exception as error:  # the user's own code may raise anything
+                raise _failed("one of the models", self.models[1], batch, error) from error
             finally:
                 for run in runs:
                     run.close()
@@ -116,8 +130,8 @@ class TorchAdapter:
     def _paired(
         self, twins: Mapping[str, Match], reference: Paused, quantized: Paused, isolated: Paused
     ) -> Iterator[tuple[Match, Tensor, Tensor, Tensor]]:
-        held: dict[str, Tensor] = {}
-        told: Tensor | None = None
+        held: dict[str, list[Tensor]] = {}
+        told: list[Tensor] | None = None
         while True:
             real, alone = quantized.advance(), isolated.advance(told)
             if real is None or alone is None or real[0] != alone[0]:
@@ -125,15 +139,15 @@ class TorchAdapter:
             match = twins[real[0]]
             while match.end.name not in held and (made := reference.advance()) is not None:
                 held[made[0]] = made[1]
-            mine, told = held.pop(match.end.name, None), None
-            if mine is None:
+            made_here, told = held.pop(match.end.name, None), None
+            if made_here is None:
                 continue
-            if mine.numel() != real[1].numel():
-                self._misfit(match, tuple(mine.shape), tuple(real[1].shape))
+            mine = made_here[0]
+            if mine.numel() != real[1][0].numel():
+                self._misfit(match, tuple(mine.shape), tuple(real[1][0].shape))
                 continue
-            # In the shape that the quantized model goes on with.
-            told = _own(like(mine.reshape(alone[1].shape), alone[1]), match.twin)
-            theirs, by_itself = (_as_consumed(match.twin, value).reshape(mine.shape) for value in (real[1], alone[1]))
+            told = [*_as_fed(match.twin, made_here, alone[1])]
+            theirs, by_itself = (_as_consumed(match.twin, v[0]).reshape(mine.shape) for v in (real[1], alone[1]))
             yield match, mine, theirs, by_itself
         while reference.advance() is not None:
             pass
@@ -191,11 +205,11 @@ class TorchAdapter:
     def _describe_quantization(self, op: Op, match: Match) -> None:
         op.activation = match.twin.quantization
         if op.activation is None and match.twin.is_dynamic:
-            op.activation = _DYNAMIC
+            op.activation = found_at_run_time(match.twin.read_dtype)
         found = weight_of(match.twin)
-        op.weight = found[1] if found is not None else None
+        op.weight = found.quantization if found is not None else None
         mine = weight_of(match.step)
-        op.params = mine[0].numel() if mine is not None else 0
+        op.params = mine.stored.numel() if mine is not None else 0
 
     def _unit(self, step: Step, unit: Mapping[str, str]) -> str:
         """Calls between which nothing is quantized change precision together: Conv2d, BatchNorm2d, ReLU."""
@@ -235,6 +249,11 @@ def opened(model: Any) -> nn.Module:
         )
     if not isinstance(found, nn.Module):
         raise ModelError(f"{describe(model)} was given; expected a torch.nn.Module or an ExportedProgram.")
+    for name, value in [*found.named_parameters(), *found.named_buffers()]:
+        if is_lazy(value):
+            raise ModelError(f"{describe(model)} has no weights yet ({name} is lazy); run it once on some data first.")
+        if value.is_meta:
+            raise ModelError(f"{describe(model)} has no values ({name} is on the meta device); load its weights first.")
     return found
 
 
@@ -249,9 +268,11 @@ def feeds(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
     found = {}
     for name, array in batch.items():
         tensor = torch.from_numpy(np.array(array))
+        is_float = tensor.dtype.is_floating_point
         if own is not None:
-            real = tensor.dtype.is_floating_point
-            tensor = tensor.to(own.device, own.dtype if real else None)
+            tensor = tensor.to(own.device, own.dtype if is_float else None)
+        elif is_float:  # all weights are packed away
+            tensor = tensor.to(torch.get_default_dtype())
         found[name] = tensor
     return found
 
@@ -265,24 +286,30 @@ def traced(runner: Runner, batch: Batch, what: str) -> Trace:
             return runner.trace(feeds(runner.model, one))
     try:
         return runner.trace(feeds(runner.model, batch))
+    except IncTbError:
+        raise
     except Exception as error:  # the user's own code may raise anything
-        shapes = {name: f"{array.dtype} {'x'.join(map(str, array.shape))}" for name, array in batch.items()}
-        first = str(error).strip().splitlines()
-        raise MismatchError(
-            f"the {what} {describe(runner.model)} fails on the data {shapes}: {type(error).__name__}: "
-            f"{first[0] if first else ''} Check that the arrays are named and shaped as its forward takes them."
-        ) from error
+        raise _failed(f"the {what}", runner.model, batch, error) from error
+
+
+def _failed(what: str, model: nn.Module, batch: Batch, error: Exception) -> MismatchError:
+    shapes = {name: f"{array.dtype} {'x'.join(map(str, array.shape))}" for name, array in batch.items()}
+    first = str(error).strip().splitlines() or [""]
+    return MismatchError(
+        f"{what} ({describe(model)}) fails on the data {shapes}: {type(error).__name__}: {first[0].rstrip('.')}. "
+        "Check that the arrays are named, shaped and typed as its forward takes them."
+    )
 
 
 def _stopping(stop: Stop, steps: Mapping[str, Step]) -> Visit:
     """Stops at these calls."""
 
     def visit(call: Call) -> Any:
-        step, tensor = steps.get(call.name), main_tensor(call.value)
-        if step is None or tensor is None:
+        step, tensors = steps.get(call.name), real_tensors(call.value)
+        if step is None or not tensors:
             return call.value
-        told = stop((call.name, _own(tensor, step)))
-        return call.value if told is None else with_main(call.value, told)
+        told = stop((call.name, [_own(tensor, step) for tensor in tensors]))
+        return call.value if told is None else with_tensors(call.value, told)
 
     return visit
 
@@ -292,13 +319,30 @@ def _own(tensor: Tensor, step: Step) -> Tensor:
     return tensor.clone() if step.is_mutated else tensor
 
 
+def _as_fed(step: Step, mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> Iterator[Tensor]:
+    """The reference's values in the shapes and types that the quantized model goes on with."""
+    for i, wanted in enumerate(theirs):
+        if i < len(mine) and mine[i].numel() == wanted.numel():
+            value = like(mine[i].reshape(wanted.shape), wanted)
+            yield _own(_as_given(step, value) if i == 0 else value, step)
+        else:
+            yield wanted
+
+
+def _as_given(step: Step, value: Tensor) -> Tensor:
+    """A module in training rounds what it writes itself."""
+    fake = getattr(step.module, "activation_post_process", None)
+    with torch.no_grad():
+        return fake(value) if is_fake_quantizer(fake) else value
+
+
 def _as_consumed(step: Step, value: Tensor) -> Tensor:
     with torch.no_grad():
         return plain(step.rounding(plain(value)) if step.rounding is not None else value)
 
 
 def _weight_axis(step: Step, quantization: Quantization | None) -> int:
-    if step.kind == "Embedding":
+    if "Embedding" in step.kind or step.kind == "Conv1D":  # GPT-2's, whose weights are inputs x outputs
         return 1  # a channel for each of its words would be too many to look at
     return quantization.axis if quantization is not None and quantization.axis is not None else 0
 
@@ -311,13 +355,19 @@ def _channel_axes(trace: Trace) -> dict[int, int]:
     """Where the channels of each result are; what is not known keeps the place of its source."""
     axes: dict[int, int] = {}
     for step in trace.steps:
-        if step.kind in CHANNELS_FIRST:
+        kinds = {step.kind, *(base.__name__ for base in type(step.module).__mro__)}
+        if kinds & CHANNELS_FIRST:
             axis = 1
-        elif step.kind in CHANNELS_LAST:
+        elif kinds & CHANNELS_LAST:
             axis = -1
         else:
-            shape = step.shape
-            alike = (s for s in step.sources if len(trace.steps[s].shape) == len(shape))
-            axis = next((axes[s] for s in alike), -1)
+            alike = [s for s in step.sources if len(trace.steps[s].shape) == len(step.shape) > 1]
+            axis = next((_kept_axis(step.shape, trace.steps[s].shape, axes[s]) for s in alike), -1)
         axes[step.index] = axis
     return axes
+
+
+def _kept_axis(shape: tuple[int, ...], before: tuple[int, ...], axis: int) -> int:
+    """Where the channels are after values were perhaps rearranged: where there are as many of them."""
+    channels = before[axis]
+    return next((a for a in (axis, -1, 1) if shape[a] == channels), -1)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from inc_tb.adapters.torch.kinds import (
+    CUTTING,
     DEQUANTIZE,
     QUANTIZE,
     WEIGHTED,
@@ -34,16 +35,21 @@ from inc_tb.adapters.torch.values import (
 from inc_tb.records import GraphNode, Quantization
 
 _VISIT = "_inc_tb_visit"
+_EPS_AT = 7
+"""Among the arguments of torch.ops.aten.batch_norm."""
+_IN_PLACE = {"iadd", "imul", "isub", "itruediv", "ipow", "imatmul", "setitem"}
 
 
 class _Place(NamedTuple):
     """A node at which the model stops."""
 
-    name: str
     kind: str
     module: nn.Module | None
     path: str
     with_relu: bool
+    function: str = ""
+    is_leaf: bool = False
+    """The end of a module's call, not a function's."""
 
 
 class _Visitor(nn.Module):  # type: ignore[misc]
@@ -60,36 +66,44 @@ class _Visitor(nn.Module):  # type: ignore[misc]
 class GraphRunner:
     def __init__(self, model: fx.GraphModule, leaves: set[str] | None = None) -> None:
         self.model = model
-        self._modules = dict(model.named_modules())
+        self._modules = dict(model.named_modules(remove_duplicate=False))
         self._stacks = {node: _stack(node) for node in model.graph.nodes}
         self.leaves = set(leaves) if leaves else self._find_leaves()
         self._places: dict[fx.Node, _Place] = self._find_places()
         self._nodes = list(self._places)
+        self._names = self._find_names(self._nodes)
         self._instrumented, self._visitor = self._instrument()
-        self.modules = dict(self._instrumented.named_modules())
+        self.modules = dict(self._instrumented.named_modules(remove_duplicate=False))
 
     def run(self, inputs: Mapping[str, Tensor], visit: Visit) -> Any:
         def at(index: int, value: Any, weight: Any) -> Any:
-            place = self._places[self._nodes[index]]
-            return visit(Call(place.name, place.kind, place.module, place.path, (), value))
+            node = self._nodes[index]
+            place = self._places[node]
+            return visit(Call(self._names.get(node, ""), place.kind, place.module, place.path, (), value))
 
         return self._run(inputs, at)
 
     def trace(self, inputs: Mapping[str, Tensor]) -> Trace:
-        found = _GraphTracer(self._modules)
+        values: dict[fx.Node, tuple[Any, Any]] = {}
 
         def at(index: int, value: Any, weight: Any) -> Any:
-            node = self._nodes[index]
-            found.visit(node, self._places[node], value, weight)
+            values[self._nodes[index]] = value, weight
             return value
 
         self._run(inputs, at)
+        # Functions of whole numbers are no ops, and do not count.
+        self._names = self._find_names(
+            [n for n in self._nodes if n in values and main_tensor(values[n][0]) is not None]
+        )
+        found = _GraphTracer(self._modules)
+        for node, (value, weight) in values.items():
+            found.visit(node, self._places[node], self._names.get(node, ""), value, weight)
         found.finish(self.model.graph)
         return found.trace
 
     def graph(self) -> list[GraphNode]:
         """The ops and what they read, without running anything."""
-        names = {node: place.name for node, place in self._places.items()}
+        names = self._names
 
         def sources(node: fx.Node, seen: set[fx.Node]) -> Iterator[str]:
             for argument in node.all_input_nodes:
@@ -100,7 +114,7 @@ class GraphRunner:
                     yield from sources(argument, seen)
 
         return [
-            GraphNode(place.name, place.kind, list(dict.fromkeys(sources(node, set()))), "", place.path)
+            GraphNode(names[node], place.kind, list(dict.fromkeys(sources(node, set()))), "", place.path)
             for node, place in self._places.items()
         ]
 
@@ -115,6 +129,14 @@ class GraphRunner:
         inside = {stack[i][0] for stack in self._stacks.values() for i in range(len(stack) - 1)}
         return {path.partition("@")[0] for path in paths if path not in outer | inside}
 
+    def _find_names(self, nodes: Sequence[fx.Node]) -> dict[fx.Node, str]:
+        """As they would be called in a model without a graph."""
+        names = Names()
+        places = ((node, self._places[node]) for node in nodes)
+        return {
+            node: names.of_module(p.path) if p.is_leaf else names.of_function(p.path, p.function) for node, p in places
+        }
+
     def _find_places(self) -> dict[fx.Node, _Place]:
         """Where a call ends; the nodes of one leaf module are one call."""
         found: dict[fx.Node, _Place] = {}
@@ -123,22 +145,22 @@ class GraphRunner:
             leaf = self._leaf(node)
             if leaf and self._kind(node) is not None:
                 ends[leaf] = node
-        names = Names()
+        calls = [node for node in self.model.graph.nodes if node.op == "call_module"]
         for node in self.model.graph.nodes:
             kind = self._kind(node)
             if kind is None:
                 continue
             leaf = self._leaf(node)
             if leaf:
-                if ends[leaf] is node:
+                if ends[leaf] is node or node in calls:
                     path = leaf.partition("@")[0]
                     module = self._modules.get(path) if node.op == "call_module" else None
                     label = module_kind(module) if module is not None else self._class_of(node) or kind.name
                     relu = module is not None and has_relu(module)
-                    found[node] = _Place(names.of_module(path), label, module, path, relu)
+                    found[node] = _Place(label, module, path, relu, is_leaf=True)
                 continue
             path = self._stacks[node][-1][0].partition("@")[0] if self._stacks[node] else ""
-            found[node] = _Place(names.of_function(path, kind.name), kind.name, None, path, kind.with_relu)
+            found[node] = _Place(kind.name, None, path, kind.with_relu, kind.name)
         return found
 
     def _leaf(self, node: fx.Node) -> str:
@@ -204,11 +226,13 @@ def _weight_node(node: fx.Node, place: _Place) -> fx.Node | None:
 def _stack(node: fx.Node) -> list[tuple[str, str]]:
     """The modules around a node, outermost first: path and class."""
     found = []
-    for entry in (node.meta.get("nn_module_stack") or {}).values():
+    for key, entry in (node.meta.get("nn_module_stack") or {}).items():
         path, kind = entry[0], entry[1]
         name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
         clean = path.removeprefix("L['self'].").removeprefix("L__self__.")
-        found.append(("" if clean in ("L['self']", "L__self__") else clean, name))
+        again = str(key).rpartition("@")[2] if "@" in str(key) else ""
+        place = "" if clean in ("L['self']", "L__self__") else clean.partition("@")[0]
+        found.append((f"{place}@{again}" if again else place, name))
     return found
 
 
@@ -219,13 +243,16 @@ class _GraphTracer:
         self._step_of: dict[fx.Node, int] = {}
         self._inside: dict[fx.Node, int] = {}
 
-    def visit(self, node: fx.Node, place: _Place, value: Any, weight: Any) -> None:
+    def visit(self, node: fx.Node, place: _Place, name: str, value: Any, weight: Any) -> None:
+        self._note_mutations(node)
         result = main_tensor(value)
         if result is None or not is_real(result):
             return
         steps = self.trace.steps
-        step = Step(len(steps), place.name, place.kind, place.path, place.module, shape=tuple(result.shape))
+        step = Step(len(steps), name, place.kind, place.path, place.module, shape=tuple(result.shape))
         step.with_relu = place.with_relu
+        if function_kind(node.target).name == "batch_norm" and len(node.args) > _EPS_AT:
+            step.eps = float(node.args[_EPS_AT])
         step.quantization = quantization_of(result)
         self._find_sources(node, place, step)
         is_live = bool(step.sources or step.reads)
@@ -234,10 +261,15 @@ class _GraphTracer:
         if isinstance(weight, Tensor):
             step.weight = weight.detach()
             step.weight_quantization = self._quantization_of_weight(_weight_node(node, place), weight)
-        if not is_live:
+        if not is_live and not place.is_leaf:
             return
         steps.append(step)
         self._step_of[node] = step.index
+
+    def _note_mutations(self, node: fx.Node) -> None:
+        for changed in _changed_in_place(node, self._modules):
+            for origin in self._origins(changed, set())[0]:
+                self.trace.steps[origin].is_mutated = True
 
     def finish(self, graph: fx.Graph) -> None:
         """Now that all steps are known: who rounds what."""
@@ -380,6 +412,18 @@ def _behind(node: fx.Node) -> Iterator[fx.Node]:
             argument = next(iter(argument.all_input_nodes), None)
 
 
+def _changed_in_place(node: fx.Node, modules: Mapping[str, nn.Module]) -> list[fx.Node]:
+    """What a node reads and changes."""
+    reads = node.all_input_nodes
+    if node.op == "call_module":
+        return reads[:1] if getattr(modules.get(str(node.target)), "inplace", False) else []
+    if isinstance(node.target, torch._ops.OpOverload):
+        return reads[:1] if node.target._schema.is_mutable else []
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+    is_changing = (name.endswith("_") and not name.endswith("__")) or name in _IN_PLACE or node.kwargs.get("inplace")
+    return reads[:1] if is_changing else []
+
+
 def _users(node: fx.Node) -> Iterator[fx.Node]:
     """Who reads a value, also in another shape; the direct ones first."""
     waiting, seen = list(node.users), set()
@@ -391,7 +435,7 @@ def _users(node: fx.Node) -> Iterator[fx.Node]:
         yield user
         is_call = user.op in ("call_function", "call_method")
         kind = function_kind(user.target).name if is_call else ""
-        if is_call and is_passing(kind) and kind not in QUANTIZE | DEQUANTIZE:
+        if is_call and is_passing(kind) and kind not in QUANTIZE | DEQUANTIZE | CUTTING:
             waiting.extend(user.users)
 
 

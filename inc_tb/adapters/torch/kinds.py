@@ -30,6 +30,8 @@ _PASSING = {
     "dequantize_per_channel", "quantize_affine", "dequantize_affine", "quantize_per_tensor_dynamic", "native_dropout",
 }  # fmt: skip
 QUANTIZE = {"quantize_per_tensor", "quantize_per_channel", "quantize_affine", "quantize_per_tensor_dynamic"}
+CUTTING = {"getitem", "narrow", "select", "slice", "split", "split_with_sizes", "chunk", "unbind", "tensor_split"}
+"""They give on a part only."""
 DEQUANTIZE = {"dequantize", "dequantize_per_tensor", "dequantize_per_channel", "dequantize_affine"}
 _PASSING_MODULES = (
     nn.Identity, nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.Flatten, nn.Unflatten,
@@ -40,6 +42,10 @@ _CONTAINERS = (
     nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder,
     nn.TransformerEncoderLayer, nn.TransformerDecoderLayer,
 )  # fmt: skip
+_NEVER_CALLED = (nnq.FloatFunctional, nnq.FXFloatFunctional, nnq.QFunctional)
+"""Their methods are, which call functions."""
+_NEVER_CALLED = (nnq.FloatFunctional, nnq.FXFloatFunctional, nnq.QFunctional)
+"""Their methods are, which call functions."""
 FOLDABLE = {
     "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "ReLU", "ReLU6", "relu", "relu6", "Hardtanh", "hardtanh", "batch_norm",
     "LeakyReLU", "leaky_relu", "Tanh", "tanh", "Sigmoid", "sigmoid", "Hardswish", "hardswish", "add", "clamp",
@@ -94,7 +100,7 @@ def is_passing_module(module: nn.Module) -> bool:
 
 def is_leaf(module: nn.Module) -> bool:
     """Whether a module is an op: one of torch's layers, or without any modules inside."""
-    if isinstance(module, _CONTAINERS):
+    if type(module) in _CONTAINERS or isinstance(module, _NEVER_CALLED):
         return False
     home = type(module).__module__
     if home.startswith(

@@ -32,6 +32,7 @@ class Paused:
         self._told: Any = None
         self._error: BaseException | None = None
         self._is_over = False
+        self._is_abandoned = False
         self._context = _torch_context(with_grad)
         self._thread: threading.Thread | None = None
         self.result: Any = None
@@ -54,7 +55,7 @@ class Paused:
 
     def close(self) -> None:
         if self._thread is not None and not self._is_over:
-            self._told = _Abandoned()
+            self._is_abandoned = True
             self._turn.release()
             self._done.acquire()
         if self._thread is not None:
@@ -72,12 +73,14 @@ class Paused:
         self._done.release()
 
     def _stop(self, handed: Any) -> Any:
+        if self._is_abandoned:
+            return None  # a model that catches everything runs on to its end
         self._handed = handed
         self._done.release()
         self._turn.acquire()
         told, self._told, self._handed = self._told, None, None
-        if isinstance(told, _Abandoned):
-            raise told
+        if self._is_abandoned:
+            raise _Abandoned
         return told
 
 
@@ -87,6 +90,7 @@ def _torch_context(with_grad: bool) -> Callable[[], ExitStack]:
 
     def enter() -> ExitStack:
         stack = ExitStack()
+        stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.set_grad_enabled(with_grad))
         if enabled:
             stack.enter_context(torch.autocast("cpu", dtype=dtype))

@@ -6,17 +6,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from inc_tb.adapters.torch.kinds import FOLDABLE
 from inc_tb.adapters.torch.trace import Step, Trace
-from inc_tb.adapters.torch.values import fake_quantization, is_fake_quantizer, plain, quantization_of
+from inc_tb.adapters.torch.weights import norm_factor, weight_of
 from inc_tb.records import Quantization
 
 _NORMS = {"BatchNorm1d", "BatchNorm2d", "BatchNorm3d"}
-_EPS = 1e-5
-"""Of a batch norm whose class torch.export has forgotten."""
 
 
 @dataclass
@@ -111,75 +108,13 @@ class Matching:
         mine, theirs = weight_of(match.step), weight_of(match.twin)
         if mine is None or theirs is None:
             return None
-        weight, quantization = theirs
-        own = mine[0]
-        norm = next((self._modules.get(f.path) for f in match.folded if f.kind in _NORMS), None)
+        own, weight = mine.values(), theirs.values()
+        norm = next((f for f in match.folded if f.kind in _NORMS and f.path in self._modules), None)
         if norm is not None:
-            own = own * _norm_factor(norm, own.ndim)
+            own = own * norm_factor(self._modules[norm.path], own.ndim, norm.eps)
         if own.shape != weight.shape:
             own = own.t() if own.ndim == 2 and own.t().shape == weight.shape else own
-        return Weights(own, weight, quantization) if own.shape == weight.shape else None
-
-
-def _norm_factor(norm: nn.Module, ndim: int) -> Tensor:
-    variance: Tensor = norm.running_var
-    gamma = norm.weight if isinstance(getattr(norm, "weight", None), Tensor) else torch.ones_like(variance)
-    factor = gamma.detach() / torch.sqrt(variance + getattr(norm, "eps", _EPS))
-    return factor.reshape(-1, *[1] * (ndim - 1))
-
-
-def weight_of(step: Step) -> tuple[Tensor, Quantization | None] | None:
-    """The main weights of a step as real numbers, and how they are quantized."""
-    if step.module is None:
-        if step.weight is None or step.weight.ndim < 2:
-            return None
-        return plain(step.weight), step.weight_quantization or quantization_of(step.weight)
-    return module_weight(step.module)
-
-
-def module_weight(module: nn.Module) -> tuple[Tensor, Quantization | None] | None:
-    weight = getattr(module, "weight", None)
-    if callable(weight) and not isinstance(weight, Tensor):
-        weight = weight()
-    fake = next((f for n in ("weight_fake_quant", "weight_fake_quantizer") if (f := getattr(module, n, None))), None)
-    if isinstance(weight, Tensor) and is_fake_quantizer(fake):
-        return _fake_quantized(module, weight, fake), fake_quantization(fake)
-    if not isinstance(weight, Tensor):
-        weight = _hidden_weight(module)
-    if not isinstance(weight, Tensor) or weight.ndim < 2:
-        return None
-    return plain(weight), quantization_of(weight) or _declared(module)
-
-
-def _fake_quantized(module: nn.Module, weight: Tensor, fake: nn.Module) -> Tensor:
-    bn = getattr(module, "bn", None)
-    if isinstance(bn, nn.Module) and getattr(bn, "running_var", None) is not None:
-        weight = weight * _norm_factor(bn, weight.ndim)
-    with torch.no_grad():
-        found: Tensor = fake(weight.detach())
-    return found
-
-
-def _hidden_weight(module: nn.Module) -> Tensor | None:
-    """Weights that are packed away: those of recurrent layers, and of Neural Compressor's weight-only layers."""
-    unpack = getattr(module, "recover", None)  # Neural Compressor's INCWeightOnlyLinear
-    if callable(unpack):
-        found = unpack()
-        return found if isinstance(found, Tensor) else None
-    packed = getattr(module, "get_weight", None)
-    if callable(packed):
-        found = packed()
-        return next(iter(found.values()), None) if isinstance(found, dict) else None
-    return getattr(module, "weight_ih_l0", None)
-
-
-def _declared(module: nn.Module) -> Quantization | None:
-    bits, group = getattr(module, "bits", None), getattr(module, "group_size", None)
-    if not isinstance(bits, int) or not isinstance(group, int):
-        return None
-    is_unsigned = getattr(module, "dtype", "int") == "uint"
-    low, high = (0, 2**bits - 1) if is_unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    return Quantization(f"int{bits}", None, None, low, high, 0, group if group > 0 else 0)
+        return Weights(own, weight, theirs.quantization) if own.shape == weight.shape else None
 
 
 def _are_alike(step: Step, twin: Step) -> bool:

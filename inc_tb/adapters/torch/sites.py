@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from inc_tb.adapters.torch.match import Match, Matching, weight_of
+from inc_tb.adapters.torch.match import Match, Matching
 from inc_tb.adapters.torch.trace import Step
 from inc_tb.adapters.torch.values import fake_quantized
+from inc_tb.adapters.torch.weights import weight_of
 from inc_tb.capture import Site, Unit
 
 _FOLLOWERS = {
@@ -68,8 +69,7 @@ class Sites:
             self.rounding.modules[name] = module, twin
             return
         found = self._matching.weights(match) if match.step.kind != "Embedding" or module is not None else None
-        is_rounded = weight_of(match.twin)
-        if found is not None and is_rounded is not None and is_rounded[1] is not None and module is not None:
+        if found is not None and _has_quantized_weight(match.twin) and module is not None:
             site = f"{name}:weight"
             self._add(site, "weight", frozenset([name]))
             self.rounding.weights[site] = module, _unfolded(module, found.reference, found.quantized)
@@ -96,8 +96,7 @@ class Sites:
             return False
         if match.twin.with_relu or _is_integer(theirs):
             return False
-        found = weight_of(match.twin)
-        is_quantized = (found is not None and found[1] is not None) or match.twin.is_dynamic
+        is_quantized = _has_quantized_weight(match.twin) or match.twin.is_dynamic
         return is_quantized or type(mine) is not type(theirs) or _dtype(mine) != _dtype(theirs)
 
     def _find_whether_results_are_rounded(self) -> bool:
@@ -138,16 +137,14 @@ class Sites:
 
     def _starter(self, match: Match) -> str:
         """The op that a tool is told to quantize for this one to be; "" where it only follows others."""
-        found = weight_of(match.twin)
-        if (found is not None and found[1] is not None) or match.twin.is_dynamic:
+        if _has_quantized_weight(match.twin) or match.twin.is_dynamic:
             return match.step.name
         if _follows(match.step):
             return ""
         if match.twin.quantization is not None and match.twin.rounding is None:
             return match.step.name  # an integer kernel of its own
         for source in self._sources(match):  # fused with the op before it
-            has_weight = weight_of(source.twin)
-            if has_weight is not None and has_weight[1] is not None and source.twin.quantization is None:
+            if _has_quantized_weight(source.twin) and source.twin.quantization is None:
                 return source.step.name
         return ""
 
@@ -170,6 +167,11 @@ class Sites:
 
     def _order(self, name: str) -> int:
         return next(step.index for step in self._steps if step.name == name)
+
+
+def _has_quantized_weight(twin: Step) -> bool:
+    found = weight_of(twin)
+    return found is not None and found.quantization is not None
 
 
 def _follows(step: Step) -> bool:

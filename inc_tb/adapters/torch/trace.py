@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -28,6 +29,7 @@ from inc_tb.adapters.torch.kinds import (
     module_kind,
 )
 from inc_tb.adapters.torch.values import (
+    dtype_name,
     fake_quantization,
     fake_quantized,
     is_fake_quantizer,
@@ -36,6 +38,7 @@ from inc_tb.adapters.torch.values import (
     quantization_of,
     tensors_in,
 )
+from inc_tb.errors import MismatchError
 from inc_tb.records import Quantization
 
 
@@ -77,12 +80,18 @@ class Step:
     rounding: Callable[[Tensor], Tensor] | None = None
     """What is done to its result before others read it, where that is another call."""
     is_dynamic: bool = False
-    """Rounds what it reads to a range that is found at run time."""
+    """Rounds what it reads to a range that is found at run time …"""
+    read_dtype: str = "uint8"
+    """… in this type."""
     reading: Callable[[Tensor], Tensor] | None = None
     """That rounding, where it is another call."""
     weight: Tensor | None = None
     """The weights that a function got."""
     weight_quantization: Quantization | None = None
+    eps: float | None = None
+    """Of a batch norm, where its module does not say."""
+    has_looked_for_weight: bool = False
+    found_weight: Any = None
 
 
 @dataclass
@@ -143,8 +152,8 @@ class Names:
 class EagerRunner:
     def __init__(self, model: nn.Module, leaves: set[str] | None = None) -> None:
         self.model = model
-        self.modules = dict(model.named_modules())
-        self._paths = {module: path for path, module in self.modules.items()}
+        self.modules = {_shown(path): module for path, module in model.named_modules(remove_duplicate=False)}
+        self._paths = {m: _shown(path) for path, m in model.named_modules() if not hasattr(m, "_orig_mod")}
         ops = {path for module, path in self._paths.items() if path and (is_leaf(module) or path in (leaves or ()))}
         self.leaves = {path for path in ops if not _is_below(path, ops)}
 
@@ -168,6 +177,11 @@ class EagerRunner:
             return call(self.model, inputs)
 
 
+def _shown(path: str) -> str:
+    """Without what torch.compile puts around a module."""
+    return ".".join(part for part in path.split(".") if part != "_orig_mod")
+
+
 def _is_below(path: str, ops: set[str]) -> bool:
     parts = path.split(".")
     return any(".".join(parts[:i]) in ops for i in range(1, len(parts)))
@@ -182,11 +196,24 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
 
     def __init__(self, visit: Visit, passed: Passed) -> None:
         super().__init__()
-        self._visit, self._passed = visit, passed
+        self._visit, self._passed = self._alone(visit), self._alone(passed)
+        self._is_busy = False
         self._thread = threading.get_ident()
         self._stack: list[str] = [""]
         self._leaf = 0
         self._names = Names()
+
+    def _alone(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What is done about a call is none of the model's."""
+
+        def called(*args: Any) -> Any:
+            self._is_busy = True
+            try:
+                return function(*args)
+            finally:
+                self._is_busy = False
+
+        return called
 
     def hook(self, module: nn.Module, path: str, is_op: bool) -> Iterator[Any]:
         passing = is_passing_module(module)
@@ -213,15 +240,16 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
             return self._visit(Call(name, module_kind(module), module, path, arguments, value))
 
         yield module.register_forward_pre_hook(enter)
-        yield module.register_forward_hook(leave, with_kwargs=True)
+        yield module.register_forward_hook(leave, with_kwargs=True, always_call=True)  # a model may catch its errors
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         value = func(*args, **(kwargs or {}))
-        if self._leaf or threading.get_ident() != self._thread:
-            return value
-        if main_tensor(value) is None:
+        if self._leaf or self._is_busy or threading.get_ident() != self._thread:
             return value
         arguments = [*args, *(kwargs or {}).values()]
+        if main_tensor(value) is None:
+            self._passed(None, arguments, value)  # perhaps an assignment to a part of a tensor
+            return value
         kind = function_kind(func)
         if is_passing(kind.name):
             self._passed(None, arguments, value)
@@ -269,24 +297,25 @@ class _Tracer:
         self.trace.steps.append(step)
         for tensor in tensors_in(made.value):
             self._set(tensor, frozenset([step.index]))
-        self._versions[step.index] = result._version
+        self._versions[step.index] = version_of(result)
         return made.value
 
     def passed(self, module: nn.Module | None, arguments: Sequence[Any], value: Any) -> None:
+        self._note_mutations(arguments)
         origins = frozenset(self._origins(arguments))
         for tensor in tensors_in(value):
             self._set(tensor, origins)
         result = main_tensor(value)
         if result is None:
             return
-        fake = getattr(module, "activation_post_process", module)
+        fake = module if is_fake_quantizer(module) else getattr(module, "activation_post_process", None)
         quantization = fake_quantization(fake) if is_fake_quantizer(fake) else quantization_of(result)
         if quantization is not None:
             for origin in origins:
                 if isinstance(origin, str):
                     self.trace.inputs.setdefault(origin, quantization)
                     self.trace.rounding.setdefault(origin, rounding_by(fake, quantization))
-                elif self.trace.steps[origin].quantization is None:
+                elif self.trace.steps[origin].quantization is None and _is_whole(self.trace.steps[origin], result):
                     self.trace.steps[origin].quantization = quantization
                     self.trace.steps[origin].rounding = rounding_by(fake, quantization)
 
@@ -302,8 +331,18 @@ class _Tracer:
     def _note_mutations(self, arguments: Sequence[Any]) -> None:
         for tensor in tensors_in(list(arguments)):
             for origin in self._made_by.get(tensor, ()):
-                if isinstance(origin, int) and tensor._version != self._versions[origin]:
+                if isinstance(origin, int) and version_of(tensor) != self._versions[origin]:
                     self.trace.steps[origin].is_mutated = True
+
+
+def _is_whole(step: Step, result: Tensor) -> bool:
+    """Whether nothing of a step's result was cut off on the way."""
+    return prod(step.shape) == result.numel()
+
+
+def version_of(tensor: Tensor) -> int:
+    """Counts changes in place."""
+    return -1 if tensor.is_inference() else int(tensor._version)
 
 
 def rounding_by(fake: Any, quantization: Quantization) -> Callable[[Tensor], Tensor]:
@@ -320,18 +359,35 @@ def describe_module(step: Step, module: nn.Module) -> None:
         step.quantization = fake_quantization(fake)
     weight = getattr(module, "weight", None)
     acts = getattr(weight, "act_quant_kwargs", None) is not None or hasattr(weight, "input_quant_func")
-    dynamic_activation = "dynamic" in str(getattr(weight, "activation_quantization", None) or "")
+    dynamic_activation = getattr(weight, "activation_quantization", None) is not None
     is_dynamic = type(module).__module__.startswith("torch.ao.nn.quantized.dynamic")
     fake_input = getattr(module, "activation_fake_quantizer", None)
     step.is_dynamic = is_dynamic or acts or dynamic_activation or fake_input is not None
+    if step.is_dynamic and not is_dynamic:
+        dtype = getattr(getattr(fake_input, "config", None), "dtype", torch.int8)  # torchao's
+        step.read_dtype = dtype_name(dtype) if isinstance(dtype, torch.dtype) else "int8"
 
 
 def call(model: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
-    """By name where the model has names for what it takes."""
+    """By name where the model has names for what it takes; a single input may have any name."""
+    parameters = inspect.signature(model.forward).parameters.values()
+    if all(name.startswith(ANY) for name in inputs):
+        return model(*inputs.values())
+    first = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.name in inputs]
+    named = {name: value for name, value in inputs.items() if name not in first}
     names = input_names(model)
     if names is None or set(inputs) <= set(names):
-        return model(**inputs)
-    return model(*inputs.values())
+        return model(*(inputs[name] for name in first), **named)
+    if len(inputs) == 1:
+        return model(*inputs.values())
+    raise MismatchError(
+        f"the data has the arrays {sorted(inputs)}, the model takes {names}. Name the arrays as the arguments of its "
+        "forward."
+    )
+
+
+ANY = "*"
+"""How the names of inputs begin that are given by their position."""
 
 
 def input_names(model: nn.Module) -> list[str] | None:
@@ -339,15 +395,16 @@ def input_names(model: nn.Module) -> list[str] | None:
     parameters = list(inspect.signature(model.forward).parameters.values())
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    return [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
 
 
 def required_names(model: nn.Module) -> list[str]:
     """What must be given; the first of what can be, where all have defaults."""
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = [p for p in inspect.signature(model.forward).parameters.values() if p.kind in kinds]
+    every = inspect.signature(model.forward).parameters.values()
+    parameters = [p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     required = [p.name for p in parameters if p.default is p.empty]
-    return required or [p.name for p in parameters[:1]] or ["input"]
+    takes_any = any(p.kind is p.VAR_POSITIONAL for p in every)
+    return required or [p.name for p in parameters[:1]] or ([ANY] if takes_any else ["input"])
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,14 +32,14 @@ def plain(tensor: Tensor) -> Tensor:
         found = found.to_dense()
     if found.dtype not in (torch.float32, torch.float64):
         found = found.to(torch.float32)
-    return found.cpu()
+    return found.cpu().resolve_conj().resolve_neg()
 
 
 def to_numpy(tensor: Tensor) -> Array:
     """Real numbers as float32 or float64, quantized ones as what they stand for; whole numbers as they are."""
     if is_real(tensor) or type(tensor) not in (Tensor, nn.Parameter):
         return np.asarray(plain(tensor).numpy())
-    return np.asarray(tensor.detach().cpu().numpy())
+    return np.asarray(tensor.detach().cpu().resolve_conj().resolve_neg().numpy())
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
@@ -66,16 +67,37 @@ def main_tensor(value: Any) -> Tensor | None:
     return next((t for t in tensors_in(value) if is_real(t)), None)
 
 
+def real_tensors(value: Any) -> list[Tensor]:
+    return [tensor for tensor in tensors_in(value) if is_real(tensor)]
+
+
+def with_tensors(value: Any, tensors: Iterable[Tensor]) -> Any:
+    """The same value with other real tensors, in their order."""
+    return _rebuilt(value, iter(tensors))
+
+
+def _rebuilt(value: Any, tensors: Iterator[Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        return next(tensors) if is_real(value) else value
+    if isinstance(value, dict):
+        made = copy.copy(value)
+        for key, item in value.items():
+            made[key] = _rebuilt(item, tensors)
+        return made
+    if isinstance(value, list | tuple):
+        items = [_rebuilt(item, tensors) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if hasattr(value, "__dataclass_fields__"):
+        made = copy.copy(value)
+        for name in value.__dataclass_fields__:
+            object.__setattr__(made, name, _rebuilt(getattr(value, name), tensors))
+        return made
+    return value
+
+
 def with_main(value: Any, tensor: Tensor) -> Any:
     """The same value with another main tensor."""
-    if isinstance(value, Tensor):
-        return tensor
-    if isinstance(value, tuple | list) and value:
-        for i, item in enumerate(value):
-            if main_tensor(item) is not None:
-                items = [*value[:i], with_main(item, tensor), *value[i + 1 :]]
-                return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
+    return with_tensors(value, [tensor, *real_tensors(value)[1:]])
 
 
 def outputs_of(value: Any) -> list[Tensor]:
@@ -143,6 +165,10 @@ def _of_torchao(tensor: Any, data: Tensor) -> Quantization:
 
 def fake_quantization(module: nn.Module) -> Quantization | None:
     """Of a fake-quantize module, torch's or torchao's; None where it has seen nothing yet."""
+    config = getattr(module, "config", None)
+    if config is not None and hasattr(config, "dtype"):  # torchao's
+        name = str(config.dtype).rpartition(".")[2].lower()
+        return Quantization(name, None, None, *_LIMITS.get(name, (-128, 127)), 0, _group(config))
     scale, zeros = getattr(module, "scale", None), getattr(module, "zero_point", None)
     if not isinstance(scale, Tensor) or not scale.numel() or not bool((scale > 0).all()):
         return None
@@ -154,6 +180,14 @@ def fake_quantization(module: nn.Module) -> Quantization | None:
     return _quantization(name, scale, zeros, int(low), int(high), axis if scale.numel() > 1 and axis >= 0 else None)
 
 
+def _group(config: Any) -> int:
+    """How many weights share a scale; 0 for all of a channel."""
+    try:
+        return int(config.group_size)
+    except (AttributeError, ValueError, TypeError):  # torchao refuses to say it for other granularities
+        return 0
+
+
 def is_fake_quantizer(module: Any) -> bool:
     """Torch's and torchao's, whose classes have no common base."""
     if isinstance(module, FakeQuantizeBase):
@@ -163,6 +197,10 @@ def is_fake_quantizer(module: Any) -> bool:
 
 def rounded_to(name: str, scale: Any, zeros: Any, low: int, high: int, axis: int | None) -> Quantization:
     return _quantization(name, scale, zeros, low, high, axis)
+
+
+def found_at_run_time(dtype: str) -> Quantization:
+    return Quantization(dtype, None, None, *_LIMITS.get(dtype, (0, 255)))
 
 
 def limits_of(dtype: torch.dtype) -> tuple[int, int]:
@@ -177,7 +215,7 @@ def fake_quantized(tensor: Tensor, q: Quantization) -> Tensor:
     """Rounded to the grid and back, in float, as torch rounds."""
     if q.scale is None or q.zero_point is None:
         raise ValueError("a grid that is found at run time cannot be applied")
-    scale, zeros = (torch.as_tensor(np.asarray(v), dtype=torch.float32) for v in (q.scale, q.zero_point))
+    scale, zeros = (torch.tensor(np.asarray(v), dtype=torch.float32) for v in (q.scale, q.zero_point))
     if q.axis is not None and scale.numel() > 1:
         shape = [1] * tensor.ndim
         shape[q.axis] = -1
