@@ -244,6 +244,15 @@ def is_one_batch(given: Any) -> bool:
 
 
 def as_batch(given: Any, inputs: Sequence[Input]) -> Batch:
+    try:
+        return _as_batch(given, inputs)
+    except ValueError as error:  # rows of different lengths
+        raise DataError(
+            f"a batch is no array ({error}); expected arrays whose first axis counts the samples."
+        ) from error
+
+
+def _as_batch(given: Any, inputs: Sequence[Input]) -> Batch:
     if isinstance(given, Mapping):
         return {str(name): as_array(array) for name, array in given.items() if array is not None}
     arrays = list(given) if isinstance(given, tuple | list) else [given]

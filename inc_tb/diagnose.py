@@ -106,6 +106,8 @@ def collect(
         collector = _Collector(pool)
         for given in batches:
             batch = as_batch(given, inputs)
+            if any(array.ndim and not len(array) for array in batch.values()):
+                continue  # without samples
             if not is_open:
                 is_open = True
                 adapter.trace(batch)

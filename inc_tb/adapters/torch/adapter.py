@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +33,8 @@ from inc_tb.errors import IncTbError, MismatchError, ModelError
 from inc_tb.records import Op, Quantization
 
 _SAMPLES = 8
+_WHAT = "the reference", "the quantized model"
+_Made = TypeVar("_Made")
 
 
 class TorchAdapter:
@@ -60,7 +62,7 @@ class TorchAdapter:
         quantized = open_runner(self.models[1], reference.leaves)
         self.runners = reference, quantized
         with undisturbed(*self.models), torch.no_grad():
-            self.traces = traced(reference, batch, "reference"), traced(quantized, batch, "quantized model")
+            self.traces = self._traced(batch)
             self.matching = Matching(*self.traces, self.models[0])
             if not any(prod(m.end.shape) == prod(m.twin.shape) for m in self.matching.matches.values()):
                 raise MismatchError(
@@ -69,8 +71,26 @@ class TorchAdapter:
                 )
             self._inputs = [Input(name, array.dtype, (None,) * array.ndim) for name, array in batch.items()]
             self._axes = _channel_axes(self.traces[0])
+            self._known = {step.name for step in self.traces[0].steps}
+            self._unseen: set[str] = set()
             self._ops = self._describe_ops()
             self._readers = self._find_readers()
+
+    def _traced(self, batch: Batch) -> tuple[Trace, Trace]:
+        """On one sample where that works; a model may be made for a fixed number of them."""
+        rows = {len(array) for array in batch.values() if np.ndim(array)}
+        if len(rows) == 1 and rows != {1}:
+            one = {name: array[:1] if np.ndim(array) else array for name, array in batch.items()}
+            with contextlib.suppress(MismatchError):  # raised again, if the whole batch fails too
+                return self._traced_with(one)
+        return self._traced_with(batch)
+
+    def _traced_with(self, batch: Batch) -> tuple[Trace, Trace]:
+        mine, theirs = self.runners
+        return (
+            _said(_WHAT[0], mine.model, batch, lambda: mine.trace(feeds(mine.model, batch))),
+            _said(_WHAT[1], theirs.model, batch, lambda: theirs.trace(feeds(theirs.model, batch))),
+        )
 
     def ops(self) -> Sequence[Op]:
         if self._ops is None:
@@ -110,19 +130,20 @@ class TorchAdapter:
         steps = {name: match.twin for name, match in twins.items()}
         reference, quantized = self.runners
         with undisturbed(*self.models):
-            runs = [
-                Paused(lambda stop: reference.run(feeds(self.models[0], batch), _stopping(stop, ends)), with_grad),
-                Paused(lambda stop: quantized.run(feeds(self.models[1], batch), _stopping(stop, steps))),
-                Paused(lambda stop: quantized.run(feeds(self.models[1], batch), _stopping(stop, steps))),
-            ]
+
+            def paused(runner: Runner, which: int, at: Mapping[str, Step]) -> Paused:
+                def run(stop: Stop) -> Any:
+                    visit = _stopping(stop, at, self._note_unseen if runner is reference else None)
+                    model = runner.model
+                    return _said(_WHAT[which], model, batch, lambda: runner.run(feeds(model, batch), visit))
+
+                return Paused(run, with_grad and runner is reference)
+
+            runs = [paused(reference, 0, ends), paused(quantized, 1, steps), paused(quantized, 1, steps)]
             try:
                 yield from self._paired(twins, *runs)
                 if results is not None:
                     results.append(runs[0].result)
-            except IncTbError:
-                raise
-            except Exception as error:  # the user's own code may raise anything
-                raise _failed("one of the models", self.models[1], batch, error) from error
             finally:
                 for run in runs:
                     run.close()
@@ -151,6 +172,13 @@ class TorchAdapter:
             yield match, mine, theirs, by_itself
         while reference.advance() is not None:
             pass
+
+    def _note_unseen(self, call: Call) -> None:
+        """What only later batches use has no row: the table's ops are those of the first sample."""
+        if call.name not in self._unseen and call.name not in self._known and real_tensors(call.value):
+            self._unseen.add(call.name)
+            if call.module is not None:
+                self.notes.append(f"{call.name} is not used by the first sample, so it is left out of the table")
 
     def _misfit(self, match: Match, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None:
         reason = f"its output has shape {mine}, the quantized model's {theirs}"
@@ -277,19 +305,14 @@ def feeds(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
     return found
 
 
-def traced(runner: Runner, batch: Batch, what: str) -> Trace:
-    """On one sample where that works; a model may be made for a fixed number of them."""
-    rows = {len(array) for array in batch.values() if np.ndim(array)}
-    one = {name: array[:1] if np.ndim(array) else array for name, array in batch.items()}
-    if len(rows) == 1 and rows != {1}:
-        with contextlib.suppress(Exception):  # said below, if the whole batch fails too
-            return runner.trace(feeds(runner.model, one))
+def _said(what: str, model: nn.Module, batch: Batch, work: Callable[[], _Made]) -> _Made:
+    """What the user's own code raises, as one line that says in which model and on which data."""
     try:
-        return runner.trace(feeds(runner.model, batch))
+        return work()
     except IncTbError:
         raise
-    except Exception as error:  # the user's own code may raise anything
-        raise _failed(f"the {what}", runner.model, batch, error) from error
+    except Exception as error:
+        raise _failed(what, model, batch, error) from error
 
 
 def _failed(what: str, model: nn.Module, batch: Batch, error: Exception) -> MismatchError:
@@ -301,11 +324,13 @@ def _failed(what: str, model: nn.Module, batch: Batch, error: Exception) -> Mism
     )
 
 
-def _stopping(stop: Stop, steps: Mapping[str, Step]) -> Visit:
-    """Stops at these calls."""
+def _stopping(stop: Stop, steps: Mapping[str, Step], unseen: Callable[[Call], None] | None) -> Visit:
+    """Stops at these calls; `unseen` is told about all others."""
 
     def visit(call: Call) -> Any:
         step, tensors = steps.get(call.name), real_tensors(call.value)
+        if step is None and unseen is not None:
+            unseen(call)
         if step is None or not tensors:
             return call.value
         told = stop((call.name, [_own(tensor, step) for tensor in tensors]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ class Matching:
 
     def __init__(self, reference: Trace, quantized: Trace, model: nn.Module) -> None:
         self.reference, self.quantized = reference, quantized
-        self._modules = dict(model.named_modules())
+        self._modules = dict(model.named_modules(remove_duplicate=False))
         self.matches: dict[int, Match] = {}
         self.folded_into: dict[int, int] = {}
         self._consumers: dict[int, list[int]] = defaultdict(list)
@@ -57,21 +57,30 @@ class Matching:
 
     def _match_names(self) -> None:
         theirs = self.quantized.by_name()
+        counts = [Counter(_place(step) for step in trace.steps) for trace in (self.reference, self.quantized)]
         for step in self.reference.steps:
             twin = theirs.get(step.name)
-            if twin is not None and _are_alike(step, twin):
+            # Where some of its calls are gone, the second here may be the first there.
+            is_counted = counts[0][_place(step)] == counts[1][_place(step)]
+            if twin is not None and is_counted and _are_alike(step, twin):
                 self._add(step, twin)
 
     def _match_by_sources(self, step: Step) -> bool:
         """A function of a graph that forgot its module: the first of its kind that reads the same."""
         wanted = self._roots(step)
         for twin in self.quantized.steps:
-            if twin.index in self._taken or not _are_alike(step, twin) or twin.module is not None:
+            if twin.index in self._taken or not self._may_be(step, twin):
                 continue
             if self._twin_roots(twin) == wanted and set(twin.reads) == set(step.reads):
                 self._add(step, twin)
                 return True
         return False
+
+    def _may_be(self, step: Step, twin: Step) -> bool:
+        """A module may be there under several paths, which a quantizer makes several modules of."""
+        if step.module is not None or twin.module is not None:
+            return step.path == twin.path or self._modules.get(twin.path) is step.module
+        return _are_alike(step, twin)
 
     def _add(self, step: Step, twin: Step) -> None:
         self.matches[step.index] = Match(step, twin)
@@ -115,6 +124,12 @@ class Matching:
         if own.shape != weight.shape:
             own = own.t() if own.ndim == 2 and own.t().shape == weight.shape else own
         return Weights(own, weight, theirs.quantization) if own.shape == weight.shape else None
+
+
+def _place(step: Step) -> tuple[str, str]:
+    """What is counted in names: the calls of one module, or of one function in a module."""
+    is_function = "/" in step.name and step.module is None and not step.name.rpartition("/")[2].isdigit()
+    return step.path, step.kind if is_function else ""
 
 
 def _are_alike(step: Step, twin: Step) -> bool:

@@ -378,7 +378,7 @@ def call(model: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
     names = input_names(model)
     if names is None or set(inputs) <= set(names):
         return model(*(inputs[name] for name in first), **named)
-    if len(inputs) == 1:
+    if len(inputs) == 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return model(*inputs.values())
     raise MismatchError(
         f"the data has the arrays {sorted(inputs)}, the model takes {names}. Name the arrays as the arguments of its "
