@@ -55,7 +55,7 @@ class TorchAdapter:
         return _SAMPLES
 
     def trace(self, batch: Batch) -> None:
-        """Find out what the models do, on one sample of the first batch."""
+        """Find out what the models do, on a few samples of the first batch."""
         if self._ops is not None:
             return
         reference = open_runner(self.models[0])
@@ -77,12 +77,12 @@ class TorchAdapter:
             self._readers = self._find_readers()
 
     def _traced(self, batch: Batch) -> tuple[Trace, Trace]:
-        """On one sample where that works; a model may be made for a fixed number of them."""
+        """On a few samples where that works; a model may be made for a fixed number of them."""
         rows = {len(array) for array in batch.values() if np.ndim(array)}
-        if len(rows) == 1 and rows != {1}:
-            one = {name: array[:1] if np.ndim(array) else array for name, array in batch.items()}
+        if len(rows) == 1 and max(rows) > _SAMPLES:
+            few = {name: array[:_SAMPLES] if np.ndim(array) else array for name, array in batch.items()}
             with contextlib.suppress(MismatchError):  # raised again, if the whole batch fails too
-                return self._traced_with(one)
+                return self._traced_with(few)
         return self._traced_with(batch)
 
     def _traced_with(self, batch: Batch) -> tuple[Trace, Trace]:
@@ -174,11 +174,11 @@ class TorchAdapter:
             pass
 
     def _note_unseen(self, call: Call) -> None:
-        """What only later batches use has no row: the table's ops are those of the first sample."""
+        """What only later samples use has no row: the table's ops are those of the first few."""
         if call.name not in self._unseen and call.name not in self._known and real_tensors(call.value):
             self._unseen.add(call.name)
             if call.module is not None:
-                self.notes.append(f"{call.name} is not used by the first sample, so it is left out of the table")
+                self.notes.append(f"{call.name} is not used by the first samples, so it is left out of the table")
 
     def _misfit(self, match: Match, mine: tuple[int, ...], theirs: tuple[int, ...]) -> None:
         reason = f"its output has shape {mine}, the quantized model's {theirs}"
@@ -356,7 +356,7 @@ def _as_fed(step: Step, mine: Sequence[Tensor], theirs: Sequence[Tensor]) -> Ite
 
 def _as_given(step: Step, value: Tensor) -> Tensor:
     """A module in training rounds what it writes itself."""
-    fake = getattr(step.module, "activation_post_process", None)
+    fake: Any = getattr(step.module, "activation_post_process", None)
     with torch.no_grad():
         return fake(value) if is_fake_quantizer(fake) else value
 

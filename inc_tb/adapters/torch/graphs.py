@@ -84,20 +84,19 @@ class GraphRunner:
         return self._run(inputs, at)
 
     def trace(self, inputs: Mapping[str, Tensor]) -> Trace:
-        values: dict[fx.Node, tuple[Any, Any]] = {}
+        found = _GraphTracer(self._modules)
+        real: list[fx.Node] = []
 
         def at(index: int, value: Any, weight: Any) -> Any:
-            values[self._nodes[index]] = value, weight
+            node = self._nodes[index]
+            if main_tensor(value) is not None:
+                real.append(node)
+            found.visit(node, self._places[node], value, weight)
             return value
 
         self._run(inputs, at)
-        # Functions of whole numbers are no ops, and do not count.
-        self._names = self._find_names(
-            [n for n in self._nodes if n in values and main_tensor(values[n][0]) is not None]
-        )
-        found = _GraphTracer(self._modules)
-        for node, (value, weight) in values.items():
-            found.visit(node, self._places[node], self._names.get(node, ""), value, weight)
+        self._names = self._find_names(real)  # functions of whole numbers are no ops, and do not count
+        found.give_names(self._names)
         found.finish(self.model.graph)
         return found.trace
 
@@ -243,13 +242,13 @@ class _GraphTracer:
         self._step_of: dict[fx.Node, int] = {}
         self._inside: dict[fx.Node, int] = {}
 
-    def visit(self, node: fx.Node, place: _Place, name: str, value: Any, weight: Any) -> None:
+    def visit(self, node: fx.Node, place: _Place, value: Any, weight: Any) -> None:
         self._note_mutations(node)
         result = main_tensor(value)
         if result is None or not is_real(result):
             return
         steps = self.trace.steps
-        step = Step(len(steps), name, place.kind, place.path, place.module, shape=tuple(result.shape))
+        step = Step(len(steps), "", place.kind, place.path, place.module, shape=tuple(result.shape))
         step.with_relu = place.with_relu
         if function_kind(node.target).name == "batch_norm" and len(node.args) > _EPS_AT:
             step.eps = float(node.args[_EPS_AT])
@@ -265,6 +264,10 @@ class _GraphTracer:
             return
         steps.append(step)
         self._step_of[node] = step.index
+
+    def give_names(self, names: Mapping[fx.Node, str]) -> None:
+        for node, index in self._step_of.items():
+            self.trace.steps[index].name = names[node]
 
     def _note_mutations(self, node: fx.Node) -> None:
         for changed in _changed_in_place(node, self._modules):

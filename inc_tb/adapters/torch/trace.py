@@ -337,7 +337,7 @@ class _Tracer:
 
 def _is_whole(step: Step, result: Tensor) -> bool:
     """Whether nothing of a step's result was cut off on the way."""
-    return prod(step.shape) == result.numel()
+    return bool(prod(step.shape) == result.numel())
 
 
 def version_of(tensor: Tensor) -> int:
