@@ -39,6 +39,9 @@ bench: $(TEST_VENV)/ready browser
 	$(BIN)/python -m benchmarks.ranking
 	$(BIN)/python -m benchmarks.probe
 	$(BIN)/python -m benchmarks.tune
+	$(BIN)/python -m benchmarks.torch
+	$(BIN)/python -m benchmarks.torch_ranking
+	$(BIN)/python -m benchmarks.training
 
 screenshots: $(TEST_VENV)/ready browser
 	$(BIN)/python -m tests.browser.screenshots
@@ -50,7 +53,7 @@ $(VENV)/ready: $(BUILT_FROM)
 
 $(TEST_VENV)/ready: $(BUILT_FROM) | compiler
 	$(call make-venv,$(TEST_VENV))
-	@echo "Installing all frameworks and test tools: 3.4 GB, a few minutes."
+	@echo "Installing all frameworks and test tools: 3.6 GB, a few minutes."
 	$(BIN)/pip install -q --disable-pip-version-check -e ".[all,test]"
 	$(NPM) ci --silent
 	touch $@

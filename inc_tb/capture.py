@@ -176,7 +176,7 @@ def open_models(reference: Any, quantized: Any, *, memory_budget: int = 1 << 30)
         return cast("Adapter", _onnx().OnnxAdapter(reference, quantized, memory_budget=memory_budget))
     if kinds == {"torch"}:
         return cast("Adapter", _torch().TorchAdapter(reference, quantized))
-    given = " and ".join(describe(m) for m in (reference, quantized))
+    given = " and ".join(describe(m) for m in (reference, quantized) if m is not None)
     raise ModelError(f"cannot compare {given}; expected two ONNX models or two PyTorch models. {_EXPECTED}")
 
 

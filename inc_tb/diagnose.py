@@ -24,6 +24,8 @@ from inc_tb.stats import PairStats
 Key = tuple[str, Role]
 Progress = Callable[[int], None]
 _WAITING_BYTES = 24 << 20
+_EXACT_POWER = 22
+"""Up to here powers of ten are exact as floats."""
 STORED: Sequence[Role] = ("output", "weight")
 """Whose histograms and channels are kept; the others only serve the op table."""
 
@@ -226,8 +228,15 @@ def channel_row(op: str, role: Role, stats: PairStats) -> ChannelRow:
 
 def _or_none(values: npt.NDArray[np.float64]) -> list[float | None]:
     """Seven digits, which is what the arrays had, and half of the space in the log."""
-    known = np.isfinite(values).tolist()
-    return [float(f"{v:.7g}") if k else None for v, k in zip(values.tolist(), known, strict=True)]
+    known = np.isfinite(values)
+    numbers = np.where(known, values, 0.0)
+    with np.errstate(divide="ignore"):
+        after_point = 6 - np.floor(np.log10(np.abs(numbers)))
+    exact = np.abs(after_point) <= _EXACT_POWER  # zero, and what is too small or large to care
+    after_point = np.where(exact, after_point, 0)
+    up, down = 10.0 ** np.maximum(after_point, 0), 10.0 ** np.maximum(-after_point, 0)
+    rounded = np.where(exact, np.round(numbers * up / down) / up * down, numbers).tolist()
+    return [v if k else None for v, k in zip(rounded, known.tolist(), strict=True)]
 
 
 def _limits(op: Op, role: Role) -> tuple[Any, Any] | None:

@@ -44,6 +44,7 @@ class SummaryWriter:
         self._last_step = _last_step(self.logdir)
         self._file = EventFile(self.logdir)
         self._graph: Event | None = None
+        self._reference: tuple[Path, str] | None = None
 
     def __enter__(self) -> SummaryWriter:
         return self
@@ -107,7 +108,9 @@ class SummaryWriter:
 
     def _write_reference(self, diagnosis: Diagnosis) -> None:
         """Every op once, however many trials have it among their worst."""
-        folder, mark = _reference_run(self.logdir, diagnosis)
+        if self._reference is None:  # weights that are trained are still the same reference's
+            self._reference = _reference_run(self.logdir, diagnosis)
+        folder, mark = self._reference
         known: set[str] = set()
         has_graph = False
         for event in (event for path in event_files(folder) for event in read_events(path)):

@@ -454,7 +454,7 @@ def _plain(value: Any) -> Any:
 
 
 def _zip(data: bytes) -> bytes:
-    return gzip.compress(data, compresslevel=6, mtime=0)
+    return gzip.compress(data, compresslevel=4, mtime=0)
 
 
 def _header(kind: Kind, rows: int, elements: Sequence[bytes], **more: Any) -> bytes:

@@ -23,7 +23,7 @@ def run(name: str, folder: Path) -> str:
 
 
 def test_every_example_is_tested() -> None:
-    source = Path(__file__).read_text()
+    source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*examples.py"))
     for path in EXAMPLES.glob("*.py"):
         assert f'"{path.name}"' in source
 
@@ -74,6 +74,12 @@ def test_shapley_values_are_those_of_the_definition() -> None:
     parts = (images - blank)[:, 0] * np.stack([weights[:, 0], weights[:, 2]]).reshape(2, 8, 8)
     expected = parts.reshape(2, 4, 2, 4, 2).sum(axis=(2, 4)).reshape(2, 16)
     assert found == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_qat_training(tmp_path: Path) -> None:
+    assert "step 200" in run("qat_training.py", tmp_path)
+    assert set(inc_tb.load(tmp_path / "qat").diagnoses) == set(range(20, 201, 20))
 
 
 @pytest.mark.slow

@@ -77,6 +77,18 @@ def test_steps_of_a_histogram_must_grow(tmp_path: Path) -> None:
     assert set(histograms(tmp_path)) == {("w", 2), ("w", 3)}
 
 
+def test_a_training_has_one_reference(tmp_path: Path) -> None:
+    """Its weights change from step to step, and it is the same model all the same."""
+    model = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU())
+    other = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU())
+    with inc_tb.SummaryWriter(tmp_path / "training") as writer:
+        for _ in range(3):
+            with torch.no_grad():
+                model[0].weight.mul_(1.1)
+            writer.add_diagnosis(inc_tb.diagnose(model, other, torch.randn(8, 6)))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fp32", "training"]
+
+
 def test_a_diagnosis_of_pytorch_models_in_the_users_own_log(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)).eval()
     other: Any = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3)).eval()

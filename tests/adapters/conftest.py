@@ -1,5 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-pytest.register_assert_rewrite("tests.adapters.contract", "tests.adapters.onnx_zoo")
+pytest.register_assert_rewrite(
+    "tests.adapters.contract", "tests.adapters.onnx_zoo", "tests.adapters.torch_truth", "tests.adapters.torch_zoo"
+)
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """For torch's arithmetic, which is slower with several where other programs run."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

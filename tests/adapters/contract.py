@@ -32,6 +32,10 @@ class AdapterContract:
         """Names in graph order."""
         raise NotImplementedError
 
+    @pytest.fixture(autouse=True)
+    def _traced(self, adapter: Adapter, batch: Mapping[str, npt.NDArray[Any]]) -> None:
+        adapter.trace(batch)
+
     def test_names_its_framework(self, adapter: Adapter) -> None:
         assert adapter.framework
 

@@ -47,7 +47,8 @@ class _Place(NamedTuple):
     module: nn.Module | None
     path: str
     with_relu: bool
-    function: str = ""
+    computes: fx.Node
+    """The node itself, or the one before it of which it is another view."""
     is_leaf: bool = False
     """The end of a module's call, not a function's."""
 
@@ -132,35 +133,54 @@ class GraphRunner:
         """As they would be called in a model without a graph."""
         names = Names()
         places = ((node, self._places[node]) for node in nodes)
-        return {
-            node: names.of_module(p.path) if p.is_leaf else names.of_function(p.path, p.function) for node, p in places
-        }
+        return {node: names.of_module(p.path) if p.is_leaf else names.of_function(p.path, p.kind) for node, p in places}
 
     def _find_places(self) -> dict[fx.Node, _Place]:
         """Where a call ends; the nodes of one leaf module are one call."""
         found: dict[fx.Node, _Place] = {}
-        ends: dict[str, fx.Node] = {}
-        for node in self.model.graph.nodes:
-            leaf = self._leaf(node)
-            if leaf and self._kind(node) is not None:
-                ends[leaf] = node
-        calls = [node for node in self.model.graph.nodes if node.op == "call_module"]
+        ends = self._find_ends()
         for node in self.model.graph.nodes:
             kind = self._kind(node)
-            if kind is None:
-                continue
-            leaf = self._leaf(node)
-            if leaf:
-                if ends[leaf] is node or node in calls:
-                    path = leaf.partition("@")[0]
-                    module = self._modules.get(path) if node.op == "call_module" else None
-                    label = module_kind(module) if module is not None else self._class_of(node) or kind.name
-                    relu = module is not None and has_relu(module)
-                    found[node] = _Place(label, module, path, relu, is_leaf=True)
-                continue
-            path = self._stacks[node][-1][0].partition("@")[0] if self._stacks[node] else ""
-            found[node] = _Place(kind.name, None, path, kind.with_relu, kind.name)
+            if node in ends:
+                leaf = self._leaf(node)
+                path = leaf.partition("@")[0]
+                module = self._modules.get(path) if node.op == "call_module" else None
+                label = module_kind(module) if module is not None else self._class_of(node) or ends[node].name
+                relu = module is not None and has_relu(module)
+                found[node] = _Place(label, module, path, relu, ends[node], is_leaf=True)
+            elif kind is not None and not self._leaf(node):
+                path = self._stacks[node][-1][0].partition("@")[0] if self._stacks[node] else ""
+                found[node] = _Place(kind.name, None, path, kind.with_relu, node)
         return found
+
+    def _find_ends(self) -> dict[fx.Node, fx.Node]:
+        """For each call of a leaf module the node that others read, and the last one before it that computes."""
+        found: dict[fx.Node, fx.Node] = {}
+        last: dict[str, fx.Node] = {}
+        done: set[str] = set()
+        for node in self.model.graph.nodes:
+            leaf, kind = self._leaf(node), self._kind(node)
+            if node.op == "call_module":
+                if kind is not None:
+                    found[node] = node
+                continue
+            if not leaf or leaf in done:
+                continue
+            if kind is not None:
+                last[leaf] = node
+            if leaf in last and self._is_read_outside(node, leaf):
+                found[node] = last[leaf]
+                done.add(leaf)
+        return found
+
+    def _is_read_outside(self, node: fx.Node, leaf: str) -> bool:
+        """Of a leaf module; nodes that round in between belong to no module."""
+        for user in node.users:
+            if user.op == "output" or (self._leaf(user) != leaf and self._stacks[user]):
+                return True
+            if not self._stacks[user] and self._is_read_outside(user, leaf):
+                return True
+        return False
 
     def _leaf(self, node: fx.Node) -> str:
         """The leaf module that a node belongs to, perhaps with the number of its call (@1)."""
@@ -202,7 +222,7 @@ class GraphRunner:
         made.add_submodule(_VISIT, visitor)
         for index, (node, place) in enumerate(self._places.items()):
             copy = copies[node]
-            weight = copies.get(_weight_node(node, place)) if _weight_node(node, place) is not None else None
+            weight = copies.get(_weight_node(place)) if _weight_node(place) is not None else None
             with made.graph.inserting_after(copy):
                 visit = made.graph.call_module(_VISIT, (index, copy, weight))
             copy.replace_all_uses_with(visit, delete_user_cb=lambda user, own=visit: user is not own)
@@ -211,7 +231,8 @@ class GraphRunner:
         return made, visitor
 
 
-def _weight_node(node: fx.Node, place: _Place) -> fx.Node | None:
+def _weight_node(place: _Place) -> fx.Node | None:
+    node = place.computes
     if node.op != "call_function":
         return None
     kind = function_kind(node.target).name
@@ -250,8 +271,9 @@ class _GraphTracer:
         steps = self.trace.steps
         step = Step(len(steps), "", place.kind, place.path, place.module, shape=tuple(result.shape))
         step.with_relu = place.with_relu
-        if function_kind(node.target).name == "batch_norm" and len(node.args) > _EPS_AT:
-            step.eps = float(node.args[_EPS_AT])
+        computes = place.computes
+        if function_kind(computes.target).name == "batch_norm" and len(computes.args) > _EPS_AT:
+            step.eps = float(computes.args[_EPS_AT])
         step.quantization = quantization_of(result)
         self._find_sources(node, place, step)
         is_live = bool(step.sources or step.reads)
@@ -259,7 +281,7 @@ class _GraphTracer:
             describe_module(step, place.module)
         if isinstance(weight, Tensor):
             step.weight = weight.detach()
-            step.weight_quantization = self._quantization_of_weight(_weight_node(node, place), weight)
+            step.weight_quantization = self._quantization_of_weight(_weight_node(place), weight)
         if not is_live and not place.is_leaf:
             return
         steps.append(step)

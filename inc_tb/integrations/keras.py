@@ -1,0 +1,141 @@
+"""Diagnoses in the logs of Keras' fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from inc_tb.arrays import as_array
+from inc_tb.capture import describe, open_models
+from inc_tb.diagnose import diagnose
+from inc_tb.diagnosis import Diagnosis
+from inc_tb.errors import UsageError
+from inc_tb.integrations.samples import check_data, check_samples, first_batches
+from inc_tb.integrations.training import Quantize, Watch, check_writer, default_samples, new_run
+
+_BATCH_SIZE = 32
+"""Of fit, unless told otherwise; callbacks do not get to know it."""
+
+
+class DiagnosisCallback(keras.callbacks.Callback):  # type: ignore[misc]
+    """Compares the model, layer by layer, with a quantized one, every N epochs and at evaluations.
+
+    With `quantize`, a function that quantizes a copy of the model (in place, or returning it), that is compared with
+    the model as it is: `quantize=lambda model: model.quantize("int8")`. With `reference` the model in training is
+    compared with that one. `data` is what the model takes, or batches of it, perhaps with labels as fit takes them;
+    `samples` of it are used, by default 4.
+
+    Logs go to `writer`, else to a run `quantization` in `log_dir`, with the epoch as the step, as keras'
+    TensorBoard callback has it. Models with the torch backend are taken.
+    """
+
+    def __init__(
+        self,
+        *,
+        data: Any,
+        every: int | None = None,
+        at_evaluation: bool = True,
+        reference: Any = None,
+        quantize: Quantize | None = None,
+        samples: int | None = None,
+        writer: Any = None,
+        log_dir: str | PathLike[str] = "logs",
+    ) -> None:
+        super().__init__()
+        if reference is None and quantize is None:
+            raise UsageError("nothing to compare with was given; expected quantize=…, reference=…, or both.")
+        check_samples(samples)
+        check_data(data)
+        if writer is not None:
+            check_writer(writer)
+        self._watch = Watch(
+            every=every, at_evaluation=at_evaluation, reference=reference, quantize=quantize, copied=_copied,
+            compare=_compare,
+        )  # fmt: skip
+        self._data, self._samples = data, samples or default_samples(_BATCH_SIZE)
+        self._writer, self._log_dir = writer, Path(log_dir)
+        self._own: Any = None
+        self._batches: list[Any] | None = None
+        self._epoch = 0
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        open_models(self.model, self.model)  # whether such models can be read at all, before they are quantized
+        self._watch.begin(self.model)
+        self._batches = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._epoch = epoch
+        self._watch.is_due(epoch)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._watch.is_due(epoch + 1):
+            self._log()
+
+    def on_test_end(self, logs: Any = None) -> None:
+        if self._watch.at_evaluation:
+            self._log()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._watch.end()
+        if self._own is not None:
+            self._own.close()
+            self._own = None
+
+    def _log(self) -> None:
+        self._watch.log(self.model, self._inputs, self._target, self._epoch)
+
+    def _inputs(self) -> Iterable[Any]:
+        """The same ones at all steps, so that steps can be compared."""
+        if self._batches is None:
+            self._batches = first_batches(self._data, self._samples, _named)
+        return self._batches
+
+    def _target(self) -> Any:
+        if self._writer is not None:
+            return self._writer
+        if self._own is None:
+            self._own = _open(new_run(self._log_dir))
+        return self._own
+
+
+def _open(folder: Path) -> Any:
+    """A writer of the framework that is there anyway."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow
+
+        return tensorflow.summary.create_file_writer(str(folder))
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder))
+
+
+def _copied(model: Any) -> Any:
+    copy = keras.models.clone_model(model)
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def _compare(reference: Any, quantized: Any, batches: Iterable[Any]) -> Diagnosis:
+    with ExitStack() as stack:
+        models = reference, quantized
+        if keras.backend.backend() == "torch":
+            from inc_tb.integrations.keras_torch import as_modules
+
+            models = stack.enter_context(as_modules(reference)), stack.enter_context(as_modules(quantized))
+        found = diagnose(*models, batches)
+    found.reference, found.quantized = describe(reference), describe(quantized)
+    return found
+
+
+def _named(batch: Any) -> Mapping[str, Any]:
+    """What a model takes of a batch of fit, which may be (inputs, labels) or (inputs, labels, weights)."""
+    inputs = batch[0] if isinstance(batch, tuple | list) else batch
+    if isinstance(inputs, Mapping):
+        return {str(name): as_array(array) for name, array in inputs.items()}
+    arrays = inputs if isinstance(inputs, tuple | list) else [inputs]
+    return {f"input_{i}": as_array(array) for i, array in enumerate(arrays)}
