@@ -157,20 +157,21 @@ class GraphRunner:
         """For each call of a leaf module the node that others read, and the last one before it that computes."""
         found: dict[fx.Node, fx.Node] = {}
         last: dict[str, fx.Node] = {}
-        done: set[str] = set()
+        ends: dict[str, fx.Node] = {}
         for node in self.model.graph.nodes:
             leaf, kind = self._leaf(node), self._kind(node)
             if node.op == "call_module":
                 if kind is not None:
                     found[node] = node
                 continue
-            if not leaf or leaf in done:
-                continue
-            if kind is not None:
+            if leaf and kind is not None:
                 last[leaf] = node
-            if leaf in last and self._is_read_outside(node, leaf):
+            # The first, where a module returns several; attention's own result comes behind its weights.
+            is_open = leaf not in ends or self._class_of(node) == "MultiheadAttention"
+            if leaf in last and is_open and self._is_read_outside(node, leaf):
+                found.pop(ends.get(leaf, node), None)
+                ends[leaf] = node
                 found[node] = last[leaf]
-                done.add(leaf)
         return found
 
     def _is_read_outside(self, node: fx.Node, leaf: str) -> bool:
