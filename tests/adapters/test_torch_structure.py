@@ -68,7 +68,11 @@ def test_attention_of_torch(kind: str) -> None:
     x = torch.from_numpy(SEQUENCES["x"])
     with torch.no_grad():
         att, fc = plain(model.att(x, x, x)), plain(model(x))
-        expect(pairs, "output", {"att": (att, att), "fc": (fc, plain(quantized(x)))})
+        expect(pairs, "output", {"fc": (fc, plain(quantized(x)))})
+    found = pairs["att", "output"]
+    np.testing.assert_allclose(found.reference, att, rtol=1e-5, atol=1e-6)
+    # torchao rounds the weights of its projections, quantize_dynamic leaves them alone.
+    np.testing.assert_allclose(found.quantized, att, atol=1e-6 if kind == "dynamic" else 0.01 * np.abs(att).max())
 
 
 def test_a_layer_of_a_transformer() -> None:
