@@ -181,7 +181,7 @@ def _search(
         if not tuner.trials:
             raise
     _save_best(tuner, history, tried)
-    return _tuned(tuner, reason, time.monotonic() - began)
+    return _tuned(tuner, tried, reason, time.monotonic() - began)
 
 
 def _save_best(tuner: Tuner, history: History, tried: Mapping[str, Attempt]) -> None:
@@ -199,7 +199,7 @@ def _why_stop(tuner: Tuner, trial: Trial, max_trials: int, timeout: float, elaps
     return f"the {timeout:g} s are used up" if 0 < timeout < elapsed else ""
 
 
-def _tuned(tuner: Tuner, reason: str, wall_s: float) -> Tuned:
+def _tuned(tuner: Tuner, tried: Mapping[str, Attempt], reason: str, wall_s: float) -> Tuned:
     best, target = tuner.best, tuner.criterion.target(tuner.baseline)
     met = tuner.is_met(best)
     if not met:
@@ -209,7 +209,7 @@ def _tuned(tuner: Tuner, reason: str, wall_s: float) -> Tuned:
     return Tuned(
         tuner.baseline, target, met, best, tuner.best_model, reason, tuner.trials, tuner.quantizations,
         tuner.evaluations, tuner.simulated, wall_s, tuner.comparison,
-        _start_of_recipe(tuner) + tuner.quantizer.recipe(best.config, best.fallback), tuner.best_quantized(),
+        _start_of_recipe(tuner) + tuner.quantizer.recipe(best.config, best.fallback), tuner.best_quantized(tried[best.name]),
     )  # fmt: skip
 
 

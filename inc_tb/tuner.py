@@ -125,7 +125,6 @@ class Tuner:
         # Once: a function that gives the data may shuffle them.
         self._sample = take(self.batches, _SAMPLES, read_inputs(self.reference))
         self._simulated = 0
-        self._best: Any = None
         self._made: dict[str, Any] = {}
         self._simulations: dict[str, Simulation] = {}
         self._diagnoses: dict[str, Diagnosis] = {}
@@ -175,7 +174,9 @@ class Tuner:
         made: Any = None
         try:
             made = self.quantized(attempt)
-            open_results(made)  # what the runtime cannot open is a failed trial, not a failed evaluation
+            run = open_results(made)  # what the runtime cannot open or run is a failed trial, not a failed evaluation
+            if not is_file(made):
+                run(self._first(1)[0])
         except ModelError as error:
             made = None
             notes.append(str(error))
@@ -221,16 +222,20 @@ class Tuner:
     def save(self, attempt: Attempt) -> None:
         """As the best model so far."""
         try:
-            self._best = self.quantized(attempt)
-            stored(self._best, self.best_model)
+            stored(self.quantized(attempt), self.best_model)
             if is_file(self.reference):
                 stored(self.reference, self.prepared)  # from which the recipe makes it
         except ModelError:
             return  # the trial says why there is no model
 
-    def best_quantized(self) -> Any:
-        """The model that was saved last, or where it is."""
-        return self.best_model if is_file(self.reference) else self._best
+    def best_quantized(self, attempt: Attempt) -> Any:
+        """The best model, or where it is; None where it could not be made."""
+        if is_file(self.reference):
+            return self.best_model
+        try:
+            return self.quantized(attempt)
+        except ModelError:
+            return None  # the trial says why
 
     # What strategies ask
 

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, fx, nn
 
 from inc_tb.adapters.torch.adapter import feeds, opened
+from inc_tb.adapters.torch.graphs import attribute
 from inc_tb.adapters.torch.state import undisturbed
 from inc_tb.adapters.torch.trace import call, open_runner
 from inc_tb.adapters.torch.values import outputs_of, to_numpy
 from inc_tb.capture import Array, Batch, describe
-from inc_tb.errors import ModelError
+from inc_tb.errors import IncTbError, ModelError
 from inc_tb.records import GraphNode
 
 
@@ -23,8 +24,14 @@ def open_results(model: Any) -> Callable[[Batch], list[Array]]:
     module = opened(model)
 
     def run(batch: Batch) -> list[Array]:
-        with undisturbed(module), torch.no_grad():
-            return [to_numpy(tensor) for tensor in outputs_of(call(module, feeds(module, batch)))]
+        try:
+            with undisturbed(module), torch.no_grad():
+                return [to_numpy(tensor) for tensor in outputs_of(call(module, feeds(module, batch)))]
+        except IncTbError:
+            raise
+        except Exception as error:  # the user's own code may raise anything
+            first = (str(error).strip().splitlines() or [""])[0]
+            raise ModelError(f"{describe(model)} does not run: {type(error).__name__}: {first}") from error
 
     return run
 
@@ -56,10 +63,24 @@ def measure_size(model: Any) -> float:
     """Kilobytes of its parameters and buffers, tied ones once."""
     module = opened(model)
     seen: dict[int, int] = {}
-    for value in module.state_dict().values():
+    for value in _stored(module):
         for tensor in _tensors(value):
             seen[tensor.data_ptr() if type(tensor) in (Tensor, nn.Parameter) else id(tensor)] = _bytes(tensor)
     return sum(seen.values()) / 1000
+
+
+def _stored(module: nn.Module) -> Iterator[Any]:
+    """What a model needs to run; a graph module may keep the weights that it had before, too."""
+    if not isinstance(module, fx.GraphModule):
+        yield from module.state_dict().values()
+        return
+    for node in module.graph.nodes:
+        if node.op in ("get_attr", "call_module"):
+            found = attribute(module, str(node.target))
+            if isinstance(found, nn.Module):
+                yield from found.state_dict().values()
+            else:
+                yield found
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -7,16 +7,19 @@ import copy
 import json
 import operator
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.ao import quantization as ao
 
 from inc_tb.adapters.torch.adapter import feeds, opened
-from inc_tb.adapters.torch.trace import call, input_names
+from inc_tb.adapters.torch.kinds import function_kind, is_passing
+from inc_tb.adapters.torch.trace import Names, call, input_names
 from inc_tb.adapters.torch.values import is_fake_quantizer
 from inc_tb.capture import Batch, describe
 from inc_tb.errors import IncTbError, ModelError, UsageError
@@ -30,10 +33,6 @@ _CHOICES: Mapping[str, Sequence[Any]] = {
 }
 _DYNAMIC = (nn.Linear, nn.LSTM, nn.GRU, nn.LSTMCell, nn.GRUCell, nn.RNNCell)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d)
-_FUNCTIONS = {
-    "add": (operator.add, torch.add), "mul": (operator.mul, torch.mul), "matmul": (operator.matmul, torch.matmul),
-    "cat": (torch.cat,), "linear": (nn.functional.linear,), "conv2d": (nn.functional.conv2d,),
-}  # fmt: skip
 
 
 class TorchQuantizer:
@@ -58,14 +57,17 @@ class TorchQuantizer:
             if self.settings[name] not in choices:
                 raise UsageError(f"{name}={self.settings[name]!r} was given; expected one of {list(choices)}.")
 
+        self._functions: dict[str, tuple[str, Any, int]] = {}
+
     def prepare(self, model: Any, folder: Path) -> nn.Module:
         """A copy, ready to run."""
         module = opened(model)
-        if any(_is_quantized(m) for m in module.modules()):
+        if any(_is_quantized(m) for m in module.modules()) or _rounds_in_graph(module):
             raise ModelError(f"{describe(model)}: is quantized already; expected the fp32 model.")
         if self.settings["approach"] == "auto":
             has_convolutions = any(isinstance(m, _CONVOLUTIONS) for m in module.modules())
             self.settings["approach"] = "static" if has_convolutions else "dynamic"
+        self._functions = _functions(module) if self.settings["approach"] == "static" else {}
         return copy.deepcopy(module).eval()
 
     def quantize(
@@ -89,7 +91,9 @@ class TorchQuantizer:
             raise ModelError(f"{describe(model)}: PyTorch cannot quantize it so: {lines[0]}") from error
 
     def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
-        return _RECIPES[settings["approach"]](settings, keep)
+        if settings["approach"] == "static":
+            return _static_recipe(settings, keep, self._functions)
+        return (_dynamic_recipe if settings["approach"] == "dynamic" else _pt2e_recipe)(settings, keep)
 
     def variants(self) -> Sequence[Mapping[str, Any]]:
         base = self.settings
@@ -121,6 +125,11 @@ def _is_quantized(module: nn.Module) -> bool:
     return is_integer or is_fake_quantizer(module)
 
 
+def _rounds_in_graph(module: nn.Module) -> bool:
+    is_graph = isinstance(module, fx.GraphModule)
+    return is_graph and any("quantize_per" in str(node.target) for node in module.graph.nodes)
+
+
 def _dynamic(
     model: nn.Module, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
 ) -> nn.Module:
@@ -150,12 +159,12 @@ def _static(
         if own == usual:  # others have a fixed grid, such as softmax, or know no scales per channel
             mapping.set_object_type(kind, qconfig)
     mapping.set_global(qconfig)
+    functions = _functions(model)
     for name in keep:
-        for path, function, order in _told(name):
-            if function is None:
-                mapping.set_module_name(path, None)
-            else:
-                mapping.set_module_name_object_type_order(path, function, order, None)
+        if name in functions:
+            mapping.set_module_name_object_type_order(*functions[name], None)
+        else:
+            mapping.set_module_name(_module(name), None)
     batches = list(calibration)
     example = tuple(_positional(model, feeds(model, batches[0])))
     prepared = prepare_fx(copy.deepcopy(model), mapping, example)
@@ -185,8 +194,9 @@ def _pt2e(
 
 
 def exported(model: nn.Module, batch: Batch) -> nn.Module:
-    """With any number of samples where the model allows that."""
-    given = feeds(model, batch)
+    """With any number of samples where the model allows that; from two of them, since one is taken for fixed."""
+    twice = {name: np.concatenate([array, array]) if array.ndim else array for name, array in batch.items()}
+    given = feeds(model, twice if all(len(a) == 1 for a in batch.values() if a.ndim) else batch)
     arguments = tuple(_positional(model, given))
     shapes = tuple({0: torch.export.Dim.AUTO} if isinstance(a, Tensor) and a.ndim else None for a in arguments)
     return torch.export.export(model, arguments, dynamic_shapes=shapes, strict=False).module()
@@ -206,16 +216,22 @@ def _module(name: str) -> str:
     return name.partition("/")[0]
 
 
-def _told(name: str) -> Iterator[tuple[str, Any, int]]:
-    path, slash, function = name.partition("/")
-    if not slash or function.isdigit():
-        yield path, None, 0
-        return
-    kind, _, order = function.rpartition("_")
-    kind, place = (kind, int(order)) if order.isdigit() and kind else (function, 0)
-    for known in _FUNCTIONS.get(kind, (getattr(nn.functional, kind, None) or getattr(torch, kind, None),)):
-        if known is not None:
-            yield path, known, place
+def _functions(model: nn.Module) -> dict[str, tuple[str, Any, int]]:
+    """What FX calls the functions of a model: op -> module, function, and how often it was called there before."""
+    try:
+        graph = fx.symbolic_trace(model).graph
+    except Exception:  # noqa: BLE001  the quantization itself will say why
+        return {}
+    names, found, counts = Names(), {}, Counter[tuple[str, Any]]()
+    for node in graph.nodes:
+        if node.op not in ("call_function", "call_method"):
+            continue
+        kind = function_kind(node.target).name
+        path = next((entry[0] for entry in reversed((node.meta.get("nn_module_stack") or {}).values())), "")
+        if not is_passing(kind):
+            found[names.of_function(path, kind)] = path, node.target, counts[path, node.target]
+        counts[path, node.target] += 1
+    return found
 
 
 @contextlib.contextmanager
@@ -229,25 +245,30 @@ def _quiet() -> Iterator[None]:
 def _dynamic_recipe(settings: Mapping[str, Any], keep: Sequence[str]) -> str:
     qconfig = "per_channel_dynamic_qconfig" if settings["per_channel"] else "default_dynamic_qconfig"
     kept = json.dumps([_module(name) for name in keep])
+    others = ", ".join(f"nn.{kind.__name__}" for kind in _DYNAMIC if kind is not nn.Linear)
     return (
-        f"import torch\nfrom torch.ao.quantization import {qconfig}, quantize_dynamic\n\nkeep = {kept}\n"
-        f"chosen = {{\n    name: {qconfig}\n    for name, module in model.named_modules()\n"
-        "    if type(module) is torch.nn.Linear and name not in keep\n}\n"
-        "quantized = quantize_dynamic(model, chosen)"
+        "from torch import nn\nfrom torch.ao import quantization\n\n"
+        f"keep = {kept}\nqconfigs = dict.fromkeys([{others}], quantization.default_dynamic_qconfig)\n"
+        f"qconfigs[nn.Linear] = quantization.{qconfig}\n"
+        "chosen = {\n    name: qconfigs[type(module)]\n    for name, module in model.named_modules()\n"
+        "    if type(module) in qconfigs and name not in keep\n}\n"
+        "quantized = quantization.quantize_dynamic(model, chosen)"
     )
 
 
-def _static_recipe(settings: Mapping[str, Any], keep: Sequence[str]) -> str:
+def _static_recipe(
+    settings: Mapping[str, Any], keep: Sequence[str], functions: Mapping[str, tuple[str, Any, int]]
+) -> str:
     observer = "HistogramObserver" if settings["calibrator"] == "histogram" else "MinMaxObserver"
     weights = "default_per_channel_weight_observer" if settings["per_channel"] else "default_weight_observer"
     lines = []
     for name in keep:
-        for path, function, order in _told(name):
-            if function is None:
-                lines.append(f"qconfig_mapping.set_module_name({json.dumps(path)}, None)\n")
-            else:
-                what = f"{json.dumps(path)}, {_qualified(function)}, {order}"
-                lines.append(f"qconfig_mapping.set_module_name_object_type_order({what}, None)\n")
+        if name in functions:
+            path, function, order = functions[name]
+            what = f"{json.dumps(path)}, {_qualified(function)}, {order}"
+            lines.append(f"qconfig_mapping.set_module_name_object_type_order({what}, None)\n")
+        else:
+            lines.append(f"qconfig_mapping.set_module_name({json.dumps(_module(name))}, None)\n")
     return (
         "import operator\n\nimport torch\n"
         f"from torch.ao.quantization import QConfig, {observer}, {weights}, get_default_qconfig_mapping\n"
@@ -265,7 +286,9 @@ def _static_recipe(settings: Mapping[str, Any], keep: Sequence[str]) -> str:
 
 
 def _qualified(function: Any) -> str:
-    if function in (operator.add, operator.mul, operator.matmul):
+    if isinstance(function, str):  # a method
+        return json.dumps(function)
+    if getattr(operator, function.__name__, None) is function:
         return f"operator.{function.__name__}"
     home = "torch.nn.functional" if getattr(nn.functional, function.__name__, None) is function else "torch"
     return f"{home}.{function.__name__}"
@@ -279,12 +302,9 @@ def _pt2e_recipe(settings: Mapping[str, Any], keep: Sequence[str]) -> str:
         "from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86\n\n"
         "quantizer = (\n    x86.X86InductorQuantizer()\n"
         f"    .set_global(x86.get_default_x86_inductor_quantization_config({arguments}))\n{lines})\n"
-        "prepared = prepare_pt2e(torch.export.export(model, example_inputs).module(), quantizer)\n"
+        "any_size = tuple({0: torch.export.Dim.AUTO} for _ in example_inputs)  # of more than one sample\n"
+        "exported = torch.export.export(model, example_inputs, dynamic_shapes=any_size, strict=False)\n"
+        "prepared = prepare_pt2e(exported.module(), quantizer)\n"
         "for batch in calibration_batches:\n    prepared(*batch)\n"
         "quantized = convert_pt2e(prepared)"
     )
-
-
-_RECIPES = {
-    "dynamic": _dynamic_recipe, "static": _static_recipe, "pt2e": _pt2e_recipe, "pt2e-dynamic": _pt2e_recipe,
-}  # fmt: skip

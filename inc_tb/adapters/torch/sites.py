@@ -62,25 +62,29 @@ class Sites:
         self.units = self._find_units()
 
     def _add_sites(self, match: Match) -> None:
-        name, module = match.step.name, self._module(match.step)
+        name, module = _unit(match.step), self._module(match.step)
         twin = match.twin.module
         if twin is not None and module is not None and self._is_exchangeable(match):
-            self._add(name, "weight", frozenset([name]))
-            self.rounding.modules[name] = module, twin
+            if name not in self.rounding.modules:
+                self._add(name, "weight", frozenset([name]))
+                self.rounding.modules[name] = module, twin
             return
         found = self._matching.weights(match) if match.step.kind != "Embedding" or module is not None else None
         if found is not None and _has_quantized_weight(match.twin) and module is not None:
             site = f"{name}:weight"
-            self._add(site, "weight", frozenset([name]))
+            if site not in self.rounding.weights:
+                self._add(site, "weight", frozenset([name]))
             self.rounding.weights[site] = module, _unfolded(module, found.reference, found.quantized)
         if match.twin.is_dynamic and match.twin.reading is not None and module is not None:
-            self._add(f"{name}:input", "activation", frozenset([name]))
+            if f"{name}:input" not in self.rounding.reads:
+                self._add(f"{name}:input", "activation", frozenset([name]))
             self.rounding.reads[f"{name}:input"] = module, match.twin.reading
         rounded = _result_rounding(match.twin)
         units = self._starters(match) if rounded is not None else frozenset()
         if rounded is not None and units:
-            self._add(f"{name}:output", "activation", units)
-            self.rounding.results[f"{name}:output"] = match.end.name, rounded
+            site = f"{match.step.name}:output"
+            self._add(site, "activation", units)
+            self.rounding.results[site] = match.end.name, rounded
 
     def _add(self, name: str, kind: str, units: frozenset[str]) -> None:
         self.all.append(Site(name, kind, units, name))  # type: ignore[arg-type]
@@ -116,7 +120,7 @@ class Sites:
         readers = [self._starter(reader) for reader in self._readers.get(match.step.index, ())]
         found = {name for name in readers if name}
         if self._rounds_results and not _follows(match.step):
-            found.add(self._starter(match) or match.step.name)
+            found.add(self._starter(match) or _unit(match.step))
         if not found:  # passed on by ops that start nothing
             found = self._around(match, set())
         return frozenset(found)
@@ -138,14 +142,14 @@ class Sites:
     def _starter(self, match: Match) -> str:
         """The op that a tool is told to quantize for this one to be; "" where it only follows others."""
         if _has_quantized_weight(match.twin) or match.twin.is_dynamic:
-            return match.step.name
+            return _unit(match.step)
         if _follows(match.step):
             return ""
         if match.twin.quantization is not None and match.twin.rounding is None:
-            return match.step.name  # an integer kernel of its own
+            return _unit(match.step)  # an integer kernel of its own
         for source in self._sources(match):  # fused with the op before it
             if _has_quantized_weight(source.twin) and source.twin.quantization is None:
-                return source.step.name
+                return _unit(source.step)
         return ""
 
     def _add_inputs(self) -> None:
@@ -158,15 +162,17 @@ class Sites:
 
     def _find_units(self) -> list[Unit]:
         named = {unit for site in self.all for unit in site.units}
-        found = [
-            Unit(match.step.name, [match.step.name, *(f.name for f in match.folded)])
-            for match in self._matching.matches.values()
-            if match.step.name in named
-        ]
-        return sorted(found, key=lambda unit: self._order(unit.name))
+        found: dict[str, list[str]] = {}
+        for match in sorted(self._matching.matches.values(), key=lambda match: match.step.index):
+            if _unit(match.step) in named:
+                found.setdefault(_unit(match.step), []).extend([match.step.name, *(f.name for f in match.folded)])
+        return [Unit(name, ops) for name, ops in found.items()]
 
-    def _order(self, name: str) -> int:
-        return next(step.index for step in self._steps if step.name == name)
+
+def _unit(step: Step) -> str:
+    """What a tool can keep in fp32: a function, or a module with all of its calls."""
+    is_function = step.module is None and "/" in step.name and not step.name.rpartition("/")[2].isdigit()
+    return step.name if is_function else step.path
 
 
 def _has_quantized_weight(twin: Step) -> bool:
