@@ -209,7 +209,8 @@ def _tuned(tuner: Tuner, tried: Mapping[str, Attempt], reason: str, wall_s: floa
     return Tuned(
         tuner.baseline, target, met, best, tuner.best_model, reason, tuner.trials, tuner.quantizations,
         tuner.evaluations, tuner.simulated, wall_s, tuner.comparison,
-        _start_of_recipe(tuner) + tuner.quantizer.recipe(best.config, best.fallback), tuner.best_quantized(tried[best.name]),
+        _start_of_recipe(tuner) + tuner.quantizer.recipe(best.config, best.fallback),
+        tuner.best_quantized(tried[best.name]),
     )  # fmt: skip
 
 

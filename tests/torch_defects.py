@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from inc_tb.demo import load_digits
-from tests.defects import _HUGE, _NEXT_TO_NOTHING, Array, _between, samples
+from tests.defects import _HUGE, Array, _between, samples
 
 _STEPS = 150
+_NEXT_TO_NOTHING = 0.001
 MARKS = [
     pytest.mark.filterwarnings(text)
     for text in (

@@ -134,6 +134,8 @@ class TorchAdapter:
             def paused(runner: Runner, which: int, at: Mapping[str, Step]) -> Paused:
                 def run(stop: Stop) -> Any:
                     visit = _stopping(stop, at, self._note_unseen if runner is reference else None)
+                    if with_grad and runner is reference:
+                        visit = _stopping_with_grad(stop, at)
                     model = runner.model
                     return _said(_WHAT[which], model, batch, lambda: runner.run(feeds(model, batch), visit))
 
@@ -335,6 +337,20 @@ def _stopping(stop: Stop, steps: Mapping[str, Step], unseen: Callable[[Call], No
             return call.value
         told = stop((call.name, [_own(tensor, step) for tensor in tensors]))
         return call.value if told is None else with_tensors(call.value, told)
+
+    return visit
+
+
+def _stopping_with_grad(stop: Stop, steps: Mapping[str, Step]) -> Visit:
+    """The model goes on with a copy, so that gradients reach what was handed over, whatever happens to the copy."""
+
+    def visit(call: Call) -> Any:
+        tensors = real_tensors(call.value)
+        if call.name not in steps or not tensors:
+            return call.value
+        own = tensors[0] if tensors[0].requires_grad else tensors[0].detach().requires_grad_()
+        stop((call.name, [own, *tensors[1:]]))
+        return with_tensors(call.value, [own.clone(), *tensors[1:]])
 
     return visit
 

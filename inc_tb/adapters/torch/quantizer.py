@@ -10,7 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 from torch.ao import quantization as ao
 
 from inc_tb.adapters.torch.adapter import feeds, opened
-from inc_tb.adapters.torch.kinds import function_kind, is_passing
+from inc_tb.adapters.torch.kinds import function_kind, is_follower, is_passing, is_passing_module, module_kind
 from inc_tb.adapters.torch.trace import Names, call, input_names
 from inc_tb.adapters.torch.values import is_fake_quantizer
 from inc_tb.capture import Batch, describe
@@ -57,7 +57,7 @@ class TorchQuantizer:
             if self.settings[name] not in choices:
                 raise UsageError(f"{name}={self.settings[name]!r} was given; expected one of {list(choices)}.")
 
-        self._functions: dict[str, tuple[str, Any, int]] = {}
+        self._calls: dict[str, _FxCall] = {}
 
     def prepare(self, model: Any, folder: Path) -> nn.Module:
         """A copy, ready to run."""
@@ -67,7 +67,7 @@ class TorchQuantizer:
         if self.settings["approach"] == "auto":
             has_convolutions = any(isinstance(m, _CONVOLUTIONS) for m in module.modules())
             self.settings["approach"] = "static" if has_convolutions else "dynamic"
-        self._functions = _functions(module) if self.settings["approach"] == "static" else {}
+        self._calls = _fx_calls(module) if self.settings["approach"] == "static" else {}
         return copy.deepcopy(module).eval()
 
     def quantize(
@@ -92,7 +92,7 @@ class TorchQuantizer:
 
     def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
         if settings["approach"] == "static":
-            return _static_recipe(settings, keep, self._functions)
+            return _static_recipe(settings, keep, self._calls)
         return (_dynamic_recipe if settings["approach"] == "dynamic" else _pt2e_recipe)(settings, keep)
 
     def variants(self) -> Sequence[Mapping[str, Any]]:
@@ -159,10 +159,11 @@ def _static(
         if own == usual:  # others have a fixed grid, such as softmax, or know no scales per channel
             mapping.set_object_type(kind, qconfig)
     mapping.set_global(qconfig)
-    functions = _functions(model)
-    for name in keep:
-        if name in functions:
-            mapping.set_module_name_object_type_order(*functions[name], None)
+    calls = _fx_calls(model)
+    for name in _with_followers(keep, calls):
+        function = calls[name].function if name in calls else None
+        if function is not None:
+            mapping.set_module_name_object_type_order(*function, None)
         else:
             mapping.set_module_name(_module(name), None)
     batches = list(calibration)
@@ -216,22 +217,48 @@ def _module(name: str) -> str:
     return name.partition("/")[0]
 
 
-def _functions(model: nn.Module) -> dict[str, tuple[str, Any, int]]:
-    """What FX calls the functions of a model: op -> module, function, and how often it was called there before."""
+class _FxCall(NamedTuple):
+    """A call as FX sees it."""
+
+    function: tuple[str, Any, int] | None
+    """Module, function, and how often it was called there before; None for a module."""
+    sources: frozenset[str]
+    is_follower: bool
+
+
+def _fx_calls(model: nn.Module) -> dict[str, _FxCall]:
+    """By the names of ops."""
     try:
-        graph = fx.symbolic_trace(model).graph
+        traced = fx.symbolic_trace(model)
     except Exception:  # noqa: BLE001  the quantization itself will say why
         return {}
-    names, found, counts = Names(), {}, Counter[tuple[str, Any]]()
-    for node in graph.nodes:
-        if node.op not in ("call_function", "call_method"):
+    names, found, counts = Names(), dict[str, _FxCall](), Counter[tuple[str, Any]]()
+    made_by: dict[fx.Node, frozenset[str]] = {}
+    modules = dict(traced.named_modules())
+    for node in traced.graph.nodes:
+        sources = frozenset(name for argument in node.all_input_nodes for name in made_by.get(argument, ()))
+        made_by[node] = sources
+        if node.op == "call_module" and not is_passing_module(modules[str(node.target)]):
+            name, function, kind = names.of_module(str(node.target)), None, module_kind(modules[str(node.target)])
+        elif node.op in ("call_function", "call_method") and not is_passing(function_kind(node.target).name):
+            kind = function_kind(node.target).name
+            path = next((entry[0] for entry in reversed((node.meta.get("nn_module_stack") or {}).values())), "")
+            name, function = names.of_function(path, kind), (path, node.target, counts[path, node.target])
+            counts[path, node.target] += 1
+        else:
             continue
-        kind = function_kind(node.target).name
-        path = next((entry[0] for entry in reversed((node.meta.get("nn_module_stack") or {}).values())), "")
-        if not is_passing(kind):
-            found[names.of_function(path, kind)] = path, node.target, counts[path, node.target]
-        counts[path, node.target] += 1
+        made_by[node] = frozenset([name])
+        found[name] = _FxCall(function, sources, is_follower(kind) or "BatchNorm" in kind)
     return found
+
+
+def _with_followers(keep: Sequence[str], calls: Mapping[str, _FxCall]) -> list[str]:
+    """Also what only follows kept ops, such as the activation behind them: FX would round what it makes."""
+    kept = dict.fromkeys(keep)
+    for name, call_ in calls.items():
+        if call_.is_follower and call_.sources and call_.sources <= set(kept):
+            kept[name] = None
+    return list(kept)
 
 
 @contextlib.contextmanager
@@ -256,15 +283,14 @@ def _dynamic_recipe(settings: Mapping[str, Any], keep: Sequence[str]) -> str:
     )
 
 
-def _static_recipe(
-    settings: Mapping[str, Any], keep: Sequence[str], functions: Mapping[str, tuple[str, Any, int]]
-) -> str:
+def _static_recipe(settings: Mapping[str, Any], keep: Sequence[str], calls: Mapping[str, _FxCall]) -> str:
     observer = "HistogramObserver" if settings["calibrator"] == "histogram" else "MinMaxObserver"
     weights = "default_per_channel_weight_observer" if settings["per_channel"] else "default_weight_observer"
     lines = []
-    for name in keep:
-        if name in functions:
-            path, function, order = functions[name]
+    for name in _with_followers(keep, calls):
+        told = calls[name].function if name in calls else None
+        if told is not None:
+            path, function, order = told
             what = f"{json.dumps(path)}, {_qualified(function)}, {order}"
             lines.append(f"qconfig_mapping.set_module_name_object_type_order({what}, None)\n")
         else:
@@ -288,10 +314,10 @@ def _static_recipe(
 def _qualified(function: Any) -> str:
     if isinstance(function, str):  # a method
         return json.dumps(function)
-    if getattr(operator, function.__name__, None) is function:
-        return f"operator.{function.__name__}"
-    home = "torch.nn.functional" if getattr(nn.functional, function.__name__, None) is function else "torch"
-    return f"{home}.{function.__name__}"
+    name = str(getattr(function, "__name__", function))
+    if getattr(operator, name, None) is function:
+        return f"operator.{name}"
+    return f"torch.nn.functional.{name}" if getattr(nn.functional, name, None) is function else f"torch.{name}"
 
 
 def _pt2e_recipe(settings: Mapping[str, Any], keep: Sequence[str]) -> str:

@@ -13,17 +13,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from inc_tb.adapters.torch.kinds import is_follower
 from inc_tb.adapters.torch.match import Match, Matching
 from inc_tb.adapters.torch.trace import Step
 from inc_tb.adapters.torch.values import fake_quantized
 from inc_tb.adapters.torch.weights import weight_of
 from inc_tb.capture import Site, Unit
-
-_FOLLOWERS = {
-    "maxpool", "avgpool", "adaptiveavgpool", "adaptivemaxpool", "relu", "relu6", "hardtanh", "clamp", "cat",
-    "interpolate", "upsample", "pixelshuffle", "pad", "flip", "stack", "mean", "max", "min",
-}  # fmt: skip
-"""They pass a rounding on and start none."""
 
 
 @dataclass
@@ -50,7 +45,6 @@ class Sites:
         self.all: list[Site] = []
         self._matching = matching
         self._modules = modules
-        self._steps = matching.reference.steps
         self._readers: dict[int, list[Match]] = {}
         for match in matching.matches.values():
             for source in match.step.sources:
@@ -117,6 +111,11 @@ class Sites:
 
     def _starters(self, match: Match) -> frozenset[str]:
         """Ops whose quantization rounds what this one writes."""
+        # Where only what is read is rounded, activations are part of the op before them; pools pass roundings on.
+        if _follows(match.step) and (self._rounds_results or "pool" in match.step.kind.lower()):
+            passed_on = self._upstream(match)
+            if passed_on:
+                return frozenset(passed_on)
         readers = [self._starter(reader) for reader in self._readers.get(match.step.index, ())]
         found = {name for name in readers if name}
         if self._rounds_results and not _follows(match.step):
@@ -124,6 +123,14 @@ class Sites:
         if not found:  # passed on by ops that start nothing
             found = self._around(match, set())
         return frozenset(found)
+
+    def _upstream(self, match: Match) -> set[str]:
+        """Ops whose rounded results an op passes on."""
+        found: set[str] = set()
+        for source in self._sources(match):
+            name = self._starter(source)
+            found |= {name} if name else self._upstream(source)
+        return found
 
     def _around(self, match: Match, seen: set[int]) -> set[str]:
         found: set[str] = set()
@@ -181,8 +188,7 @@ def _has_quantized_weight(twin: Step) -> bool:
 
 
 def _follows(step: Step) -> bool:
-    kind = step.kind.lower().replace("_", "")
-    return kind.removesuffix("1d").removesuffix("2d").removesuffix("3d") in _FOLLOWERS
+    return is_follower(step.kind)
 
 
 def _is_integer(module: nn.Module) -> bool:
