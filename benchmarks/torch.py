@@ -212,7 +212,8 @@ def main() -> None:
             print(json.dumps(found), flush=True)
         return
     print(f"{'':28}{'seconds':>27}{'times both':>16}{'peak, MiB':>20}{'times both':>16}")
-    names = f"{'fp32':>9}{'int8':>9}{'diagnose':>9}{'median':>8}{'least':>8}{'both':>10}{'diagnose':>10}{'peak':>8}{'runs':>8}"
+    names = f"{'fp32':>9}{'int8':>9}{'diagnose':>9}{'median':>8}{'least':>8}"
+    names += f"{'both':>10}{'diagnose':>10}{'peak':>8}{'runs':>8}"
     print(f"{f'{SAMPLES} samples':28}{names}")
     for case in chosen:
         for size in [given.size] if given.size else (SAMPLES, 8):
