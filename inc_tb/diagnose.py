@@ -24,6 +24,7 @@ from inc_tb.stats import PairStats
 Key = tuple[str, Role]
 Progress = Callable[[int], None]
 _WAITING_BYTES = 24 << 20
+_LARGE_BYTES = 96 << 20
 _EXACT_POWER = 22
 """Up to here powers of ten are exact as floats."""
 STORED: Sequence[Role] = ("output", "weight")
@@ -173,7 +174,10 @@ class _Collector:
     def _start(self) -> None:
         self._wait()  # a pair's statistics are brought up to date by one thread at a time
         self._running = [self._pool.submit(self._update, key, pairs) for key, pairs in self._waiting.items()]
+        is_large = self._bytes > _LARGE_BYTES
         self._waiting, self._bytes = {}, 0
+        if is_large:
+            self._wait()  # two such heaps at once would be much of what the models themselves take
 
     def _wait(self) -> None:
         for update in self._running:

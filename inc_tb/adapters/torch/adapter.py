@@ -116,6 +116,7 @@ class TorchAdapter:
             reference = to_numpy(mine)
             yield Pair(name, match.end.name, "output", reference, to_numpy(theirs), axis)
             yield Pair(name, match.end.name, "isolated", reference, to_numpy(alone), axis)
+            del mine, theirs, alone, reference
 
     def side_by_side(
         self, batch: Batch, *, with_grad: bool = False, results: list[Any] | None = None
@@ -172,6 +173,7 @@ class TorchAdapter:
             told = [*_as_fed(match.twin, made_here, alone[1])]
             theirs, by_itself = (_as_consumed(match.twin, v[0]).reshape(mine.shape) for v in (real[1], alone[1]))
             yield match, mine, theirs, by_itself
+            del real, alone, made_here, mine, theirs, by_itself  # not held while the next values are made
         while reference.advance() is not None:
             pass
 
