@@ -61,14 +61,14 @@ class Block(nn.Module):
         super().__init__()
         self.conv1, self.bn1 = nn.Conv2d(channels, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width)
         self.conv2, self.bn2 = nn.Conv2d(width, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)
-        self.relu = nn.ReLU()
+        self.relu1, self.relu2 = nn.ReLU(), nn.ReLU()
         is_same = stride == 1 and channels == width
         shortcut = [] if is_same else [nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width)]
         self.shortcut = nn.Sequential(*shortcut)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
-        return self.relu(y + self.shortcut(x))
+        y = self.bn2(self.conv2(self.relu1(self.bn1(self.conv1(x)))))
+        return self.relu2(y + self.shortcut(x))
 
 
 class ResNet(nn.Module):
@@ -212,9 +212,10 @@ def main() -> None:
             print(json.dumps(found), flush=True)
         return
     print(f"{'':28}{'seconds':>27}{'times both':>16}{'peak, MiB':>20}{'times both':>16}")
-    names = f"{'fp32':>9}{'int8':>9}{'diagnose':>9}{'median':>8}{'least':>8}"
-    names += f"{'both':>10}{'diagnose':>10}{'peak':>8}{'runs':>8}"
-    print(f"{f'{SAMPLES} samples':28}{names}")
+    names = "fp32", "int8", "diagnose", "median", "least", "both", "diagnose", "peak", "runs"
+    widths = 9, 9, 9, 8, 8, 10, 10, 8, 8
+    header = "".join(name.rjust(width) for name, width in zip(names, widths, strict=True))
+    print(f"{f'{SAMPLES} samples':28}{header}")
     for case in chosen:
         for size in [given.size] if given.size else (SAMPLES, 8):
             print(row(case, size, given.repeats), flush=True)

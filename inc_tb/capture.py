@@ -176,7 +176,7 @@ def open_models(reference: Any, quantized: Any, *, memory_budget: int = 1 << 30)
         return cast("Adapter", _onnx().OnnxAdapter(reference, quantized, memory_budget=memory_budget))
     if kinds == {"torch"}:
         return cast("Adapter", _torch().TorchAdapter(reference, quantized))
-    given = " and ".join(describe(m) for m in (reference, quantized) if m is not None)
+    given = " and ".join(describe(m) for m in (reference, quantized))
     raise ModelError(f"cannot compare {given}; expected two ONNX models or two PyTorch models. {_EXPECTED}")
 
 
@@ -304,6 +304,8 @@ def _onnx() -> ModuleType:
 
 
 def describe(model: Any) -> str:
+    if model is None:
+        return "None"
     return str(model) if isinstance(model, str | PathLike) else f"a {type(model).__module__}.{type(model).__qualname__}"
 
 
