@@ -214,11 +214,11 @@ def size(path):
 def probing(done, total):
     now("in the simulation", 5)
 
-moved = tuner.moved
+stored = tuner.stored
 def killed_move(*given, **more):
     now("before the best is saved")
-    return moved(*given, **more)
-tuner.moved = killed_move
+    return stored(*given, **more)
+tuner.stored = killed_move
 log = tuner.Tuner._log
 def killed_log(self, *given):
     log(self, *given)
