@@ -163,3 +163,13 @@ def test_reviews_are_all_different_and_half_of_them_praise(shapley) -> None:
     assert 0.45 < labels.float().mean() < 0.55
     praised = dict(zip(texts, labels.tolist(), strict=True))
     assert all(praised[t] == 0 for t in texts if t.endswith("is boring") or "not superb" in t)
+
+
+@pytest.mark.slow
+def test_the_benchmark_that_is_called_torch_does_not_hide_the_package() -> None:
+    folder = EXAMPLES.parent / "benchmarks"
+    of_others = f"import sys; sys.path[0] = {str(folder)!r}; import torch, models; print(torch.ones(2).sum().item())"
+    for command, wanted in ((["-c", of_others], "2.0\n"), ([str(folder / "torch.py"), "--help"], "usage: torch.py")):
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith(wanted)
