@@ -129,7 +129,7 @@ def test_networks_with_sums_and_norms(approach: str, network: str, tmp_path: Pat
     found = tune(case.fp32, calibration(), distance_to(case), quantizer=tool, **options)
     assert found.met
     wanted = set(case.culprits if approach == "static" else case.culprits[-1:])
-    assert set(found.best.fallback) == wanted
+    assert wanted <= set(found.best.fallback) <= set(case.culprits)  # for PT2E one of the two may be enough
 
 
 def distance_to(case: Case) -> Callable[[Any], float]:
