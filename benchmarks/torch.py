@@ -181,7 +181,10 @@ def measured(task: str, case: str, size: int, repeats: int = 1) -> list[dict[str
     """In a process of its own."""
     options = {"--measure": task, "--only": case, "--size": str(size), "--repeats": str(repeats)}
     command = [sys.executable, "-m", "benchmarks.torch", *(part for option in options.items() for part in option)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    # Waiting threads that spin slow down a busy machine: the models' own passes, in one thread and its helpers, most of
+    # all, so that a diagnosis would look cheaper than it is.
+    environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr)
     return [json.loads(line) for line in done.stdout.splitlines()]
