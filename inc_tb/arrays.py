@@ -1,4 +1,4 @@
-"""Whatever people have as an array, as one of numpy's."""
+"""Arrays: whatever people have as one, and how alike two are."""
 
 from __future__ import annotations
 
@@ -17,3 +17,17 @@ def as_array(value: Any) -> npt.NDArray[Any]:
         found: npt.NDArray[Any] = importlib.import_module("inc_tb.adapters.torch.values").to_numpy(value)
         return found
     return np.asarray(value)
+
+
+def alike(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
+    """Cosine of the angle between two arrays; 1 for equal, about 0 for unrelated ones."""
+    if a.shape != b.shape:
+        return -1.0
+    x, y = a.ravel().astype(np.float64), b.ravel().astype(np.float64)
+    # Sums of products and no dot product: waking BLAS's threads takes longer than most weights.
+    norms = float(np.sqrt((x * x).sum() * (y * y).sum()))
+    return float((x * y).sum()) / norms if norms > 0 else float(np.array_equal(x, y))
+
+
+def distance(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:
+    return float(np.square(a - b, dtype=np.float64).mean())

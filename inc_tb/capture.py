@@ -20,7 +20,16 @@ from inc_tb.records import GraphNode, Op, Suggestion
 
 Array = npt.NDArray[Any]
 Batch = Mapping[str, Array]
-_EXPECTED = "ONNX models are .onnx files or onnx.ModelProto objects, PyTorch models torch.nn.Module objects."
+_EXPECTED = (
+    "ONNX models are .onnx files or onnx.ModelProto objects, PyTorch models torch.nn.Module objects, TensorFlow models "
+    ".pb, .tflite and .keras files, SavedModel folders, or objects."
+)
+_PAIRS = "expected two ONNX models, two PyTorch models, or two TensorFlow models"
+_EXTRAS = {"onnx": "ONNX", "torch": "PyTorch", "tensorflow": "TensorFlow"}
+_SUFFIXES = {
+    ".onnx": "onnx", ".ort": "ort", ".pb": "tensorflow", ".tflite": "tensorflow", ".keras": "tensorflow",
+    ".h5": "tensorflow", ".index": "tensorflow", ".ckpt": "tensorflow",
+}  # fmt: skip
 _LEAST_RUNS, _MOST_RUNS, _LATENCY_S = 5, 50, 0.5
 Role = Literal["weight", "input", "output", "isolated"]
 """input: a quantized input of the whole model, at the first op that reads it;
@@ -171,53 +180,51 @@ class Quantizer(Protocol):
 
 def open_models(reference: Any, quantized: Any, *, memory_budget: int = 1 << 30) -> Adapter:
     """The adapter for a pair of models, given as paths or as objects."""
-    kinds = {_kind(m) for m in (reference, quantized) if m is not None}
-    if kinds == {"onnx"} and reference is not None:
-        return cast("Adapter", _onnx().OnnxAdapter(reference, quantized, memory_budget=memory_budget))
-    if kinds == {"torch"}:
-        return cast("Adapter", _torch().TorchAdapter(reference, quantized))
-    given = " and ".join(describe(m) for m in (reference, quantized))
-    raise ModelError(f"cannot compare {given}; expected two ONNX models or two PyTorch models. {_EXPECTED}")
+    kind = _kind_of_both(reference, quantized, "compare")
+    made = _package(kind).open_adapter(reference, quantized, memory_budget=memory_budget)
+    return cast("Adapter", made)
 
 
 def open_switches(reference: Any, quantized: Any) -> Switchable:
     """The same pair as one model whose quantization can be switched on and off."""
+    kind = _kind_of_both(reference, quantized, "probe")
+    return cast("Switchable", _package(kind).open_switches(reference, quantized))
+
+
+def _kind_of_both(reference: Any, quantized: Any, verb: str) -> str:
     kinds = {_kind(m) for m in (reference, quantized) if m is not None}
-    if kinds == {"onnx"} and reference is not None:
-        _onnx()
-        made = importlib.import_module("inc_tb.adapters.onnx.switch").OnnxSwitches(reference, quantized)
-        return cast("Switchable", made)
-    if kinds == {"torch"}:
-        _torch()
-        made = importlib.import_module("inc_tb.adapters.torch.switch").TorchSwitches(reference, quantized)
-        return cast("Switchable", made)
+    found = next(iter(kinds), "")
+    if len(kinds) == 1 and found in _EXTRAS and (reference is not None or found != "onnx"):
+        return found
     given = " and ".join(describe(m) for m in (reference, quantized))
-    raise ModelError(f"cannot probe {given}; expected two ONNX models or two PyTorch models. {_EXPECTED}")
+    raise ModelError(f"cannot {verb} {given}; {_PAIRS}. {_EXPECTED}")
 
 
 def onnxruntime_quantizer(**settings: Any) -> Quantizer:
-    _onnx()
-    made: Quantizer = importlib.import_module("inc_tb.adapters.onnx.quantizer").OnnxRuntimeQuantizer(**settings)
-    return made
+    return cast("Quantizer", _part("onnx", "quantizer").OnnxRuntimeQuantizer(**settings))
 
 
 def torch_quantizer(**settings: Any) -> Quantizer:
-    _torch()
-    made: Quantizer = importlib.import_module("inc_tb.adapters.torch.quantizer").TorchQuantizer(**settings)
-    return made
+    return cast("Quantizer", _part("torch", "quantizer").TorchQuantizer(**settings))
+
+
+def tensorflow_quantizer(**settings: Any) -> Quantizer:
+    return cast("Quantizer", _part("tensorflow", "quantizer").TensorFlowQuantizer(**settings))
 
 
 def default_quantizer(model: Any, settings: Mapping[str, Any] | None = None) -> Quantizer:
     """The tool of the model's own framework; it may be told the `settings` of a trial that it has made."""
+    approach = {"approach": settings["approach"]} if settings and "approach" in settings else {}
     if _kind(model) == "torch":
-        return torch_quantizer(**{"approach": settings["approach"]} if settings and "approach" in settings else {})
+        return torch_quantizer(**approach)
+    if _kind(model) == "tensorflow":
+        return tensorflow_quantizer(**approach)
     return onnxruntime_quantizer(preprocess=(settings or {}).get("preprocess", True))
 
 
 def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]]) -> Any:
     """The model as ONNX Runtime quantizes it to these ranges of its tensors."""
-    _onnx()
-    return importlib.import_module("inc_tb.adapters.onnx.quantizer").quantize_to_ranges(model, ranges)
+    return _part("onnx", "quantizer").quantize_to_ranges(model, ranges)
 
 
 def read_inputs(model: Any) -> list[Input]:
@@ -264,8 +271,7 @@ def measure_latency(model: Any, batch: Batch) -> float:
 
 def gather_bytes(data: bytes) -> list[bytes]:
     """What every process of torch.distributed gives, in the order of their ranks."""
-    _torch()
-    found: list[bytes] = importlib.import_module("inc_tb.adapters.torch.distributed").gather_bytes(data)
+    found: list[bytes] = _part("torch", "distributed").gather_bytes(data)
     return found
 
 
@@ -278,28 +284,22 @@ def read_graph(model: Any) -> list[GraphNode]:
 def _adapter_of(model: Any) -> ModuleType:
     """The package for one model."""
     kind = _kind(model)
-    if kind == "onnx":
-        return _onnx()
-    if kind == "torch":
-        return _torch()
-    raise ModelError(f"cannot read {describe(model)}; expected an ONNX or a PyTorch model. {_EXPECTED}")
+    if kind in _EXTRAS:
+        return _package(kind)
+    raise ModelError(f"cannot read {describe(model)}; expected an ONNX, a PyTorch or a TensorFlow model. {_EXPECTED}")
 
 
-def _torch() -> ModuleType:
+def _package(kind: str) -> ModuleType:
+    return _part(kind, "")
+
+
+def _part(kind: str, module: str) -> ModuleType:
     try:
-        return importlib.import_module("inc_tb.adapters.torch")
+        importlib.import_module(f"inc_tb.adapters.{kind}")
+        return importlib.import_module(f"inc_tb.adapters.{kind}{'.' if module else ''}{module}")
     except ModuleNotFoundError as error:
         raise ModelError(
-            f"reading PyTorch models needs {error.name}, which is not installed: pip install 'inc-tb[torch]'."
-        ) from error
-
-
-def _onnx() -> ModuleType:
-    try:
-        return importlib.import_module("inc_tb.adapters.onnx")
-    except ModuleNotFoundError as error:
-        raise ModelError(
-            f"reading ONNX models needs {error.name}, which is not installed: pip install 'inc-tb[onnx]'."
+            f"reading {_EXTRAS[kind]} models needs {error.name}, which is not installed: pip install 'inc-tb[{kind}]'."
         ) from error
 
 
@@ -312,11 +312,17 @@ def describe(model: Any) -> str:
 def _kind(model: Any) -> str:
     if isinstance(model, str | PathLike):
         path = Path(model)
+        if path.is_dir():
+            return "tensorflow"
         if not path.is_file():
-            raise ModelError(f"{path}: no such file; expected a model file (.onnx). Check the path.")
-        return {".onnx": "onnx", ".ort": "ort"}.get(path.suffix.lower(), path.suffix.lower())
+            raise ModelError(f"{path}: no such file; expected a model (.onnx, .pb, .tflite, .keras). Check the path.")
+        is_checkpoint = path.name == "checkpoint" or ".data-0" in path.name
+        return "tensorflow" if is_checkpoint else _SUFFIXES.get(path.suffix.lower(), path.suffix.lower())
     if type(model).__name__ == "ModelProto":
         return "onnx"
     torch = sys.modules.get("torch")  # whoever has such a model has loaded it
-    is_torch = torch is not None and isinstance(model, torch.nn.Module | torch.export.ExportedProgram)
-    return "torch" if is_torch else type(model).__name__
+    if torch is not None and isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
+        return "torch"
+    homes = [c.__module__.partition(".")[0] for c in type(model).__mro__]
+    is_lite = isinstance(model, bytes | bytearray) and model[4:8] == b"TFL3"
+    return "tensorflow" if is_lite or {"tensorflow", "keras", "tf_keras"} & set(homes) else type(model).__name__

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inc_tb.adapters.onnx import OnnxAdapter
+from inc_tb.adapters.onnx.adapter import OnnxAdapter
 from tests.adapters import onnx_zoo as zoo
 from tests.adapters.contract import AdapterContract
 

@@ -16,8 +16,8 @@ from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 import inc_tb
-from inc_tb.adapters.onnx import OnnxAdapter
 from inc_tb.adapters.onnx import model as onnx_model
+from inc_tb.adapters.onnx.adapter import OnnxAdapter
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import MismatchError, ModelError
 from tests.adapters import onnx_zoo as zoo

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from inc_tb.adapters.torch import TorchAdapter
+from inc_tb.adapters.torch.adapter import TorchAdapter
 from inc_tb.errors import MismatchError, ModelError
 from tests.adapters import torch_zoo as zoo
 from tests.adapters.contract import AdapterContract

@@ -14,7 +14,7 @@ from torch import nn
 from torch.ao import quantization as ao
 
 import inc_tb
-from inc_tb.adapters.torch import TorchAdapter
+from inc_tb.adapters.torch.adapter import TorchAdapter
 from tests.adapters import torch_truth as truth
 from tests.adapters import torch_zoo as zoo
 from tests.adapters.torch_truth import Case, Grid, Truth, Weight, node_values

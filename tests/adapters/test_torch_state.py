@@ -25,7 +25,7 @@ from torch.ao import quantization as ao
 from torch.nn import functional
 
 import inc_tb
-from inc_tb.adapters.torch import TorchAdapter
+from inc_tb.adapters.torch.adapter import TorchAdapter
 from inc_tb.capture import Pair
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.stats import PairStats

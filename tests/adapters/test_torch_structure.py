@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import inc_tb
-from inc_tb.adapters.torch import TorchAdapter
+from inc_tb.adapters.torch.adapter import TorchAdapter
 from tests.adapters import torch_truth as truth
 from tests.adapters import torch_zoo as zoo
 from tests.adapters.torch_truth import compared, expect, graph_case

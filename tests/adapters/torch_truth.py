@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 
 import inc_tb
-from inc_tb.adapters.torch import TorchAdapter
+from inc_tb.adapters.torch.adapter import TorchAdapter
 from inc_tb.capture import Pair
 from inc_tb.diagnosis import Diagnosis
 from tests.adapters.test_onnx_values import expected, sqnr

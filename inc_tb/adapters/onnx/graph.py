@@ -22,13 +22,13 @@ from inc_tb.adapters.onnx.model import (
     Model,
     all_inputs,
     attribute,
-    dequantize,
     subgraphs,
     with_shapes,
 )  # fmt: skip
 from inc_tb.adapters.onnx.nbits import nbits_quantization, unpack_nbits
 from inc_tb.capture import Array
 from inc_tb.records import GraphNode, Quantization
+from inc_tb.rounding import dequantize
 
 PASS_THROUGH = {"Identity", "Dropout"}
 """Operations that hand their first input on unchanged when the model is used."""

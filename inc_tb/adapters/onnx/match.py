@@ -17,6 +17,7 @@ from onnx import helper
 
 from inc_tb.adapters.onnx.graph import MATMUL, REQUANTIZE, Graph, Step, flipped_axis
 from inc_tb.adapters.onnx.model import attribute, subgraphs
+from inc_tb.arrays import alike, distance
 from inc_tb.capture import Array
 from inc_tb.errors import MismatchError
 
@@ -469,20 +470,6 @@ def _signature(step: Step) -> Hashable:
         return step.index
     attributes = sorted((a.name, str(helper.get_attribute_value(a))) for a in step.node.attribute)
     return step.type, tuple(step.values), tuple(attributes), len(step.outputs)
-
-
-def alike(a: Array, b: Array) -> float:
-    """Cosine of the angle between two arrays; 1 for equal, about 0 for unrelated ones."""
-    if a.shape != b.shape:
-        return -1.0
-    x, y = a.ravel().astype(np.float64), b.ravel().astype(np.float64)
-    # Sums of products and no dot product: waking BLAS's threads takes longer than most weights.
-    norms = float(np.sqrt((x * x).sum() * (y * y).sum()))
-    return float((x * y).sum()) / norms if norms > 0 else float(np.array_equal(x, y))
-
-
-def distance(a: Array, b: Array) -> float:
-    return float(np.square(a - b, dtype=np.float64).mean())
 
 
 def _may_be_equal(a: Array, b: Array) -> bool:

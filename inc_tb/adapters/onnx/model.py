@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import onnxruntime as ort
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
@@ -20,6 +19,7 @@ from onnx import external_data_helper, helper, numpy_helper
 from inc_tb.capture import Array, Batch
 from inc_tb.errors import ModelError
 from inc_tb.records import Quantization
+from inc_tb.rounding import dequantize
 
 _EXPECTED = "Expected an .onnx file with at least one node; check the path, or export the model again."
 QUANTIZE = "QuantizeLinear"
@@ -280,29 +280,6 @@ def attribute(node: onnx.NodeProto, name: str, default: Any) -> Any:
         if found.name == name:
             return helper.get_attribute_value(found)
     return default
-
-
-def dequantize(values: Array, quantization: Quantization) -> npt.NDArray[np.float32]:
-    scale, zero = _aligned(values.ndim, quantization, values.shape)
-    return np.asarray((values.astype(np.float32) - zero.astype(np.float32)) * scale, np.float32)
-
-
-def _aligned(ndim: int, q: Quantization, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Scale and zero point with a shape that broadcasts against the tensor."""
-    if q.scale is None or q.zero_point is None:
-        raise ModelError("a quantization scale is computed while the model runs, where a constant was expected.")
-    if q.block:
-        axis = (q.axis or 0) % ndim
-        cut = tuple(slice(0, n) for n in shape)
-        return (
-            np.repeat(q.scale, q.block, axis=axis)[cut],
-            np.repeat(q.zero_point.reshape(q.scale.shape), q.block, axis=axis)[cut],
-        )
-    if q.axis is None:
-        return q.scale.reshape(()), q.zero_point.reshape(())
-    at = [1] * ndim
-    at[q.axis % ndim] = -1
-    return q.scale.reshape(at), q.zero_point.reshape(at)
 
 
 def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:

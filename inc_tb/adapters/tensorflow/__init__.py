@@ -1,0 +1,17 @@
+"""TensorFlow: graphs, SavedModels, Keras models, and TFLite files."""
+
+from inc_tb.adapters.tensorflow.adapter import TensorFlowAdapter
+from inc_tb.adapters.tensorflow.model import (
+    digest_model,
+    measure_size,
+    open_results,
+    read_graph,
+    read_inputs,
+    save_model,
+)
+
+__all__ = [
+    "digest_model", "measure_size", "open_adapter", "open_results", "read_graph", "read_inputs", "save_model",
+]  # fmt: skip
+
+open_adapter = TensorFlowAdapter

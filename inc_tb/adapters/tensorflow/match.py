@@ -1,0 +1,406 @@
+"""Which values of the reference are which of the quantized model.
+
+Walks the reference in order and follows the computation in the quantized graph: the same kind of operation on the
+values already matched, the weights deciding between several, then the names. What a converter works into an operation
+(a bias, a batch norm, an activation) moves the point of comparison behind it; how far, the weights and the bias tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from inc_tb.adapters.tensorflow.graph import Graph, Step
+from inc_tb.adapters.tensorflow.kinds import ACTIVATIONS, AFFINE, RESHAPES, WEIGHTED
+from inc_tb.arrays import alike
+from inc_tb.capture import Array
+from inc_tb.errors import MismatchError
+
+_INTERCHANGEABLE = {"Add", "Mul", "Maximum", "Minimum"}
+_HELPERS = {"Requantize", "Reshape", "Pad", "Transpose"}
+"""What converters put between two ops."""
+_SAME_WEIGHTS = 0.5
+_EQUAL_WEIGHTS = 0.9
+"""How alike the weights of an op and of its twin are at least, where the weights alone decide."""
+
+
+@dataclass
+class Match:
+    step: Step
+    """Of the reference."""
+    twin: Step
+    """Of the quantized model."""
+    end: Step
+    """The reference step behind which both are compared: `step`, or what the twin has folded in."""
+    value: str
+    """Root of the quantized value at that point."""
+    folded: list[Step] = field(default_factory=list)
+    affine: list[Step] = field(default_factory=list)
+    """Those of the folded steps that are in the twin's weights and bias."""
+
+
+@dataclass
+class Weights:
+    reference: Array
+    quantized: Array
+
+
+@dataclass
+class Affine:
+    """Weights and bias of an op, and what follows it worked in."""
+
+    weight: Array
+    bias: Array
+
+    def distance(self, weight: Array, bias: Array | None) -> float:
+        found = _relative(self.weight, weight)
+        return found + _relative(self.bias, bias) if bias is not None else found
+
+
+class Matching:
+    """`matches` by the index of the reference's step; `missing` has the others with the reason."""
+
+    def __init__(self, reference: Graph, quantized: Graph) -> None:
+        self.reference = reference
+        self.quantized = quantized
+        self.points: dict[str, str] = {}
+        """Root in the reference -> root in the quantized model, wherever both hold the same quantity."""
+        self.matches: dict[int, Match] = {}
+        self.missing: dict[int, str] = {}
+        self.folded_into: dict[int, Match] = {}
+        self._ends: dict[str, Match] = {}
+        self._used: set[int] = set()
+        self._named = self._find_named()
+        self.input_names = self._match_inputs()
+        """Input of the reference -> input of the quantized model."""
+        for step in reference.steps:
+            if step.index not in self.folded_into:
+                self._match(step)
+        self._explain_inner_parts()
+        self._check_same_network()
+
+    def weights(self, match: Match) -> Weights | None:
+        """The main weights of both, in the layout of the reference; None where there is nothing to compare."""
+        found = self._both_weights(match.step, match.twin)
+        if found is None:
+            return None
+        affine = Affine(found.reference, np.zeros(1, np.float32))
+        for step in match.affine:
+            worked_in = self._worked_in(affine, step)
+            affine = worked_in if worked_in is not None else affine
+        return Weights(affine.weight, found.quantized)
+
+    def _both_weights(self, step: Step, twin: Step) -> Weights | None:
+        if not step.weight or not twin.weight:
+            return None
+        mine, theirs = self.reference.weight(step), self.quantized.weight(twin)
+        if mine.dtype.kind != "f" or theirs.dtype.kind != "f" or mine.size != theirs.size:
+            return None
+        if mine.shape != theirs.shape:
+            turned = theirs.swapaxes(-1, -2)
+            theirs = turned if turned.shape == mine.shape else theirs.reshape(mine.shape)
+        return Weights(np.asarray(mine, np.float32), np.asarray(theirs, np.float32))
+
+    def _match_inputs(self) -> dict[str, str]:
+        mine, theirs = ([i.name for i in graph.inputs] for graph in (self.reference, self.quantized))
+        plain = {_plain(name): name for name in theirs}
+        if set(mine) == set(theirs):
+            found = {name: name for name in mine}
+        elif all(_plain(name) in plain for name in mine) and len(plain) == len(theirs) == len(mine):
+            found = {name: plain[_plain(name)] for name in mine}
+        elif len(mine) == len(theirs):
+            found = dict(zip(mine, theirs, strict=True))
+        else:
+            raise MismatchError(
+                f"{self.quantized.name} has the inputs {theirs}, {self.reference.name} has {mine}; expected a "
+                "quantized version of the same network. Check that the two models belong together."
+            )
+        for name, other in found.items():
+            self.points[self.reference.input_roots[name]] = self.quantized.input_roots[other]
+        return found
+
+    def _find_named(self) -> dict[str, list[Step]]:
+        """By the name of an op of the reference, the quantized steps that are called after it."""
+        known = {step.name for step in self.reference.steps}
+        # A TFLite file as the reference calls its ops by several names, too.
+        for step in self.reference.steps:
+            known |= step.also
+        found: dict[str, list[Step]] = {}
+        for step in self.quantized.steps:
+            for name in step.also & known:
+                found.setdefault(name, []).append(step)
+        return found
+
+    def _is_named_after(self, twin: Step, step: Step) -> bool:
+        return step.name in twin.also or (bool(step.also & twin.also) and step.kind == twin.kind)
+
+    # one step
+
+    def _match(self, step: Step) -> None:
+        twin = self._by_weights(step, self._follow(step))
+        if twin is not None:
+            self._accept(step, twin)
+        elif not (self._fold(step) or self._hand_on(step) or self._by_name(step)):
+            self.missing[step.index] = self._why_missing(step)
+
+    def _follow(self, step: Step) -> Step | None:
+        """The operation of the same kind on the same values, if need be behind a helper."""
+        wanted = [self.points.get(root) for root in step.values]
+        near = [c for root in wanted if root is not None for c in self.quantized.consumers.get(root, ())]
+        for _ in range(3):
+            found = self._best(step, [c for c in _distinct(near) if self._fits(step, c, wanted)], None not in wanted)
+            if found is not None:
+                return found
+            helpers = [s for s in near if s.type in _HELPERS and s.index not in self._used]
+            near = [c for s in helpers for out in s.outputs for c in self.quantized.consumers.get(out, ())]
+        return None
+
+    def _fits(self, step: Step, twin: Step, wanted: Sequence[str | None]) -> bool:
+        """None in `wanted` is a value of the reference that has no counterpart, so nothing is known about it."""
+        if twin.index in self._used or twin.type != step.type or bool(step.weight) != bool(twin.weight):
+            return False
+        if step.weight and not self._may_share_weights(step, twin):
+            return False
+        theirs = [self._before_helpers(v, wanted) for v in twin.values]
+        if step.weight:  # a fused kernel may read more
+            return not wanted or wanted[0] is None or wanted[0] in theirs
+        if len(theirs) != len(wanted) or bool(step.constants) != bool(twin.constants):
+            return False
+        if step.type in _INTERCHANGEABLE:
+            return not Counter(w for w in wanted if w is not None) - Counter(theirs)
+        return all(w in (None, t) for w, t in zip(wanted, theirs, strict=True))
+
+    def _before_helpers(self, root: str, wanted: Iterable[str | None]) -> str:
+        while root not in wanted and (step := self.quantized.producer.get(root)) is not None:
+            if step.type not in _HELPERS or step.index in self._used or not step.values:
+                break
+            root = step.values[0]
+        return root
+
+    def _may_share_weights(self, step: Step, twin: Step) -> bool:
+        mine, theirs = self.reference.weight_shape(step), self.quantized.weight_shape(twin)
+        return int(np.prod(mine)) == int(np.prod(theirs))
+
+    def _best(self, step: Step, candidates: list[Step], is_certain: bool) -> Step | None:
+        if step.weight and len(candidates) > 1:
+            scores = {c.index: self._likeness(step, c) for c in candidates}
+            top = max(scores.values())
+            candidates = [c for c in candidates if scores[c.index] > top - 1e-3]
+        named = [c for c in candidates if self._is_named_after(c, step)]
+        if not is_certain and not named and not (step.weight and candidates):
+            return None
+        read_by = Counter(s.type for s in self.reference.consumers[step.outputs[0]])
+        ranked = sorted(named or candidates, key=lambda c: (-self._read_alike(c, read_by), c.index))
+        return ranked[0] if ranked else None
+
+    def _read_alike(self, twin: Step, read_by: Counter[str]) -> int:
+        theirs = Counter(s.type for out in twin.outputs for s in self.quantized.consumers.get(out, ()))
+        return (theirs & read_by).total()
+
+    def _likeness(self, step: Step, twin: Step) -> float:
+        """Of the weights, with as much of what follows worked in as fits best."""
+        found = self._both_weights(step, twin)
+        if found is None:
+            return -1.0
+        scores = [alike(affine.weight, found.quantized) for affine in self._affines(step, found.reference)]
+        return max(scores)
+
+    def _by_weights(self, step: Step, found: Step | None) -> Step | None:
+        """The twin with these weights where the way in was lost, or where it led to entirely different weights."""
+        if not step.weight or (found is not None and self._likeness(step, found) > _SAME_WEIGHTS):
+            return found
+        rest = [
+            s for s in self.quantized.steps
+            if s.index not in self._used and s.type == step.type and s.weight and self._may_share_weights(step, s)
+        ]  # fmt: skip
+        scored = sorted(
+            ((self._likeness(step, s), self._is_named_after(s, step), s.index, s) for s in rest), reverse=True
+        )
+        if scored and scored[0][0] > _EQUAL_WEIGHTS:
+            return scored[0][3]
+        return next((s for _, is_named, _, s in scored if is_named), found)
+
+    def _accept(self, step: Step, twin: Step) -> None:
+        self._used.add(twin.index)
+        match = Match(step, twin, step, twin.outputs[0])
+        self._record(match)
+        for mine, theirs in zip(step.outputs[1:], twin.outputs[1:], strict=False):
+            self.points[mine] = theirs
+        if step.weight and step.type in WEIGHTED:
+            for following in self._worked_into(step, twin):
+                self._extend(match, following)
+                match.affine.append(following)
+
+    def _record(self, match: Match) -> None:
+        self.matches[match.step.index] = match
+        self.points[match.end.outputs[0]] = match.value
+        self._ends[match.end.outputs[0]] = match
+
+    def _extend(self, match: Match, step: Step) -> None:
+        """Moves the point of comparison behind this step."""
+        before = match.end.outputs[0]
+        del self.points[before], self._ends[before]
+        match.end = step
+        match.folded.append(step)
+        self.folded_into[step.index] = match
+        self.points[step.outputs[0]] = match.value
+        self._ends[step.outputs[0]] = match
+
+    # what is worked into weights
+
+    def _worked_into(self, step: Step, twin: Step) -> list[Step]:
+        """How many of the steps behind are in the twin's weights and bias: as many as fit them best."""
+        found = self._both_weights(step, twin)
+        if found is None:
+            return []
+        bias = self.quantized.bias(twin)
+        if bias is None and not twin.bias:
+            bias = np.zeros(1, np.float32)
+        chain = self._chain(step)
+        errors = [affine.distance(found.quantized, bias) for affine in self._affines(step, found.reference)]
+        least = min(errors)
+        last = max(i for i, error in enumerate(errors) if error <= least * (1 + 1e-6) + 1e-12)
+        return chain[:last]
+
+    def _chain(self, step: Step) -> list[Step]:
+        """The affine steps that follow one by one and are all that reads the result before them."""
+        found: list[Step] = []
+        end = step.outputs[0]
+        while len(readers := self.reference.consumers[end]) == 1 and end not in self.reference.outputs:
+            following = readers[0]
+            if following.type not in AFFINE or len(following.values) != 1 or not following.constants:
+                break
+            found.append(following)
+            end = following.outputs[0]
+        return found
+
+    def _affines(self, step: Step, weight: Array) -> list[Affine]:
+        """Weights and bias as they are, and with one, two, ... of the following steps worked in."""
+        own = self.reference.bias(step)
+        found = [Affine(weight, np.zeros(1, np.float32) if own is None else own)]
+        for following in self._chain(step):
+            made = self._worked_in(found[-1], following)
+            if made is None:
+                break
+            found.append(made)
+        return found
+
+    def _worked_in(self, affine: Affine, step: Step) -> Affine | None:
+        constants = [np.asarray(self.reference.constant(name)) for name in step.constants]
+        if any(c.dtype.kind != "f" for c in constants):
+            return None
+        channels = affine.weight.shape[-1]
+        flat = [c.ravel().astype(np.float32) for c in constants]
+        if any(c.size not in (1, channels) for c in flat):
+            return None
+        if step.type == "BatchNorm":
+            if len(flat) < 4:
+                return None
+            gain, offset, mean, variance = flat[:4]
+            factor = gain / np.sqrt(variance + step.settings.get("epsilon", 1e-4))
+            return Affine(affine.weight * factor, (affine.bias - mean) * factor + offset)
+        constant, is_second = flat[0], not step.settings.get("constant_first", False)
+        if step.type == "Add":
+            return Affine(affine.weight, affine.bias + constant)
+        if step.type == "Mul":
+            return Affine(affine.weight * constant, affine.bias * constant)
+        if step.type == "Sub" and is_second:
+            return Affine(affine.weight, affine.bias - constant)
+        if step.type == "Div" and is_second:
+            return Affine(affine.weight / constant, affine.bias / constant)
+        return None
+
+    # what has no twin of its own
+
+    def _fold(self, step: Step) -> bool:
+        """Where the operation is part of the one before it in the quantized model, compare behind it instead."""
+        for value in step.values:
+            match = self._ends.get(value)
+            if match is None or len(self.reference.consumers[value]) != 1 or value in self.reference.outputs:
+                continue
+            is_there = any(
+                c.index not in self._used and c.type == step.type for c in self.quantized.consumers.get(match.value, ())
+            )
+            if not is_there and self._can_hold(match, step, value):
+                self._extend(match, step)
+                return True
+        return False
+
+    def _can_hold(self, match: Match, step: Step, value: str) -> bool:
+        if len(step.values) == 1 and step.type in ACTIVATIONS:
+            return True
+        others = [self.points.get(v) for v in step.values if v != value]
+        if step.type == "Add" and len(others) == 1:
+            return others[0] is not None and others[0] in match.twin.values
+        is_affine = step.type in AFFINE and len(step.values) == 1 and bool(step.constants)
+        return is_affine and self._is_named_after(match.twin, step)
+
+    def _hand_on(self, step: Step) -> bool:
+        """A change of shape that the quantized model does without."""
+        if step.type not in RESHAPES or len(step.values) != 1 or step.values[0] not in self.points:
+            return False
+        self.points[step.outputs[0]] = self.points[step.values[0]]
+        self.missing[step.index] = "it only changes the shape, which the quantized model does without"
+        return True
+
+    def _by_name(self, step: Step) -> bool:
+        """Fused beyond recognition, but the result has kept its name: of all ops in it, it is the last one's."""
+        for twin in self._named.get(step.name, ()):
+            if twin.index in self._used or twin.type in _HELPERS:
+                continue
+            parts = [s for s in self.reference.steps if s.name in twin.also]
+            if parts[-1] is step:
+                self._used.add(twin.index)
+                self._record(Match(step, twin, step, twin.outputs[0]))
+                return True
+        return False
+
+    def _explain_inner_parts(self) -> None:
+        """Of an operation that was found by its name, the other ops in it."""
+        by_name = {step.name: step for step in self.reference.steps}
+        for match in list(self.matches.values()):
+            for name in match.twin.also:
+                part = by_name.get(name)
+                if part is not None and part.index in self.missing and part.index < match.step.index:
+                    del self.missing[part.index]
+                    self.folded_into[part.index] = match
+
+    def _why_missing(self, step: Step) -> str:
+        lost = [root for root in step.values if root not in self.points]
+        if lost and len(lost) == len(step.values):
+            return "its inputs have no counterpart in the quantized model (fused there into another operation)"
+        return f"the quantized model has no {step.kind} at this place (fused or removed there)"
+
+    def _check_same_network(self) -> None:
+        bearing = [s for s in self.reference.steps if s.weight and s.type in WEIGHTED]
+        same = sum(1 for s in bearing if s.index in self.matches and self._resembles(self.matches[s.index]))
+        if same * 2 < len(bearing) or not self.matches:
+            raise MismatchError(
+                f"{self.quantized.name} is not a quantized version of {self.reference.name}: only {same} of "
+                f"{len(bearing)} layers with weights have the same place and similar weights. Check that both models "
+                "belong together."
+            )
+
+    def _resembles(self, match: Match) -> bool:
+        found = self.weights(match)
+        return found is None or alike(found.reference, found.quantized) > _SAME_WEIGHTS
+
+
+def _plain(name: str) -> str:
+    """Without what exporters put around the name of an input."""
+    return re.sub(r"^(serving_default_|args_)|(:\d+)$", "", name)
+
+
+def _distinct(steps: Iterable[Step]) -> Iterable[Step]:
+    return {step.index: step for step in steps}.values()
+
+
+def _relative(a: Array, b: Array) -> float:
+    """The square of the difference, as a share of both."""
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    size = float((a * a).mean() + (b * b).mean())
+    return float(np.square(a - b).mean()) / size if size > 0 else 0.0

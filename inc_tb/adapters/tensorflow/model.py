@@ -1,0 +1,152 @@
+"""One TensorFlow model: what it gives, what it weighs, how it is stored."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inc_tb.adapters.tensorflow.adapter import fitted, split
+from inc_tb.adapters.tensorflow.frozen import FrozenGraph
+from inc_tb.adapters.tensorflow.graph import Graph
+from inc_tb.adapters.tensorflow.library import tf
+from inc_tb.adapters.tensorflow.lite import LiteGraph, opened, stored
+from inc_tb.adapters.tensorflow.quiet import quiet
+from inc_tb.adapters.tensorflow.source import Frozen, first_line, open_source
+from inc_tb.capture import Array, Batch, Input
+from inc_tb.errors import MismatchError
+from inc_tb.records import GraphNode
+from inc_tb.rounding import dequantize
+
+_Run = Callable[[Batch], list[Array]]
+
+
+def read_inputs(model: Any) -> list[Input]:
+    return [_any_number(i) for i in _graph(model).inputs]
+
+
+def _graph(model: Any) -> Graph:
+    source = open_source(model)
+    return FrozenGraph(source) if isinstance(source, Frozen) else LiteGraph(source)
+
+
+def _any_number(described: Input) -> Input:
+    """Samples are handed over as many at a time as the model takes."""
+    return described._replace(shape=(None, *described.shape[1:])) if described.shape else described
+
+
+def open_results(model: Any) -> _Run:
+    """With the kernels that ship: delegates, and whatever TensorFlow rewrites."""
+    source = open_source(model)
+    if isinstance(source, Frozen):
+        graph = FrozenGraph(source)
+        run, inputs = _run_graph(graph), graph.inputs
+    else:
+        lite = LiteGraph(source)
+        run, inputs = _run_lite(lite), lite.inputs
+    sizes = [i.shape[0] for i in inputs if i.is_known and i.shape]
+    at_once = next((n for n in sizes if n is not None), None)
+    known = [_any_number(i) for i in inputs]
+
+    def results(batch: Batch) -> list[Array]:
+        feeds = fitted(batch, known, at_once)
+        if at_once is None:
+            return run(feeds)
+        parts = [run(part) for part in split(feeds, at_once, at_once)]
+        return [np.concatenate(arrays) if arrays[0].ndim else arrays[0] for arrays in zip(*parts, strict=True)]
+
+    return results
+
+
+def _run_graph(graph: FrozenGraph) -> _Run:
+    with quiet():
+        session = tf.compat.v1.Session(graph=graph.tf_graph)
+    tensors = [graph.tensor(tensor) for _, tensor in graph.source.outputs]
+    places = {name: graph.tensor(tensor) for name, tensor in graph.source.inputs}
+
+    def run(feeds: Batch) -> list[Array]:
+        try:
+            return [np.asarray(a) for a in session.run(tensors, {places[name]: a for name, a in feeds.items()})]
+        except (tf.errors.OpError, ValueError, TypeError) as error:
+            raise _cannot_run(graph.name, "TensorFlow", error) from error
+
+    return run
+
+
+def _run_lite(graph: LiteGraph) -> _Run:
+    interpreter = opened(graph.source.content, graph.name)
+    shapes: dict[int, tuple[int, ...]] = {}
+
+    def run(feeds: Batch) -> list[Array]:
+        nonlocal shapes
+        given = {int(graph.input_roots[n]): stored(graph, graph.input_roots[n], a) for n, a in feeds.items()}
+        try:
+            if {place: array.shape for place, array in given.items()} != shapes:
+                with quiet():
+                    for place, array in given.items():
+                        interpreter.resize_tensor_input(place, array.shape)
+                    interpreter.allocate_tensors()
+                shapes = {place: array.shape for place, array in given.items()}
+            for place, array in given.items():
+                interpreter.set_tensor(place, array)
+            interpreter.invoke()
+            return [_real(graph, int(place), interpreter.get_tensor(int(place))) for place in graph.main.outputs]
+        except (ValueError, RuntimeError) as error:
+            shapes = {}
+            raise _cannot_run(graph.name, "TFLite", error) from error
+
+    return run
+
+
+def _real(graph: LiteGraph, place: int, array: Array) -> Array:
+    quantization = graph.quantization(str(place))
+    return dequantize(array, quantization) if quantization is not None else array
+
+
+def _cannot_run(name: str, who: str, error: Exception) -> MismatchError:
+    return MismatchError(
+        f"{name}: {who} cannot run this batch ({first_line(error)}). Check that the data is what the model was made "
+        "for."
+    )
+
+
+def digest_model(model: Any) -> str:
+    source = open_source(model)
+    if isinstance(source, Frozen):
+        return hashlib.sha256(source.graph_def.SerializeToString(deterministic=True)).hexdigest()
+    return hashlib.sha256(source.content).hexdigest()
+
+
+def measure_size(model: Any) -> float:
+    """Kilobytes of the file, the folder, or the frozen graph."""
+    if isinstance(model, str | PathLike):
+        path = Path(model)
+        files = [p for p in path.rglob("*") if p.is_file()] if path.is_dir() else [path]
+        return sum(p.stat().st_size for p in files) / 1000
+    source = open_source(model)
+    size = source.graph_def.ByteSize() if isinstance(source, Frozen) else len(source.content)
+    return size / 1000
+
+
+def save_model(model: Any, target: Path) -> None:
+    """Files and folders as they are, other models as a frozen graph."""
+    if isinstance(model, str | PathLike):
+        copy = shutil.copytree if Path(model).is_dir() else shutil.copyfile
+        copy(model, target)
+        return
+    source = open_source(model)
+    target.write_bytes(source.graph_def.SerializeToString() if isinstance(source, Frozen) else source.content)
+
+
+def read_graph(model: Any) -> list[GraphNode]:
+    graph = _graph(model)
+    made_by = {out: step.name for step in graph.steps for out in step.outputs}
+    return [
+        GraphNode(s.name, s.kind, list(dict.fromkeys(made_by[v] for v in s.values if v in made_by)))
+        for s in graph.steps
+    ]
