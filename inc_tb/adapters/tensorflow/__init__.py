@@ -9,9 +9,11 @@ from inc_tb.adapters.tensorflow.model import (
     read_inputs,
     save_model,
 )
+from inc_tb.adapters.tensorflow.switch import TensorFlowSwitches
 
 __all__ = [
-    "digest_model", "measure_size", "open_adapter", "open_results", "read_graph", "read_inputs", "save_model",
+    "digest_model", "measure_size", "open_adapter", "open_results", "open_switches", "read_graph", "read_inputs",
+    "save_model",
 ]  # fmt: skip
 
-open_adapter = TensorFlowAdapter
+open_adapter, open_switches = TensorFlowAdapter, TensorFlowSwitches

@@ -16,9 +16,9 @@ from inc_tb.adapters.tensorflow.graph import Engine, Graph, Step
 from inc_tb.adapters.tensorflow.grids import unknown_grid
 from inc_tb.adapters.tensorflow.kinds import ACTIVATIONS, AFFINE
 from inc_tb.adapters.tensorflow.match import Match, Matching
-from inc_tb.adapters.tensorflow.source import Frozen, open_source, without_fake_quantization
+from inc_tb.adapters.tensorflow.source import as_reference, open_source
 from inc_tb.capture import Array, Batch, Input, Pair
-from inc_tb.errors import MismatchError, ModelError
+from inc_tb.errors import MismatchError
 from inc_tb.records import Op
 
 _MOST_SAMPLES = 32
@@ -31,7 +31,7 @@ class TensorFlowAdapter:
         self.notes: list[str] = []
         self._budget = memory_budget
         source = open_source(quantized)
-        self._mine = open_engine(_as_reference(source) if reference is None else reference)
+        self._mine = open_engine(as_reference(source) if reference is None else reference)
         self._theirs = open_engine(source)
         self.matching = Matching(self._mine.graph, self._theirs.graph)
         self._points = self._choose_points()
@@ -241,12 +241,6 @@ def split(feeds: Mapping[str, Array], at_once: int | None, most: int) -> Iterato
         return
     for start in range(0, max(rows), size):
         yield {name: array[start : start + size] for name, array in feeds.items()}
-
-
-def _as_reference(source: Any) -> Any:
-    if not isinstance(source, Frozen):
-        raise ModelError(f"{source.name}: needs a reference beside it; expected the fp32 model. Give it first.")
-    return without_fake_quantization(source)
 
 
 def _samples_at_once(*engines: Engine) -> int | None:

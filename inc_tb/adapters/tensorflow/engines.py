@@ -1,4 +1,4 @@
-"""The engine for a model."""
+"""The graph of a model, and what runs it."""
 
 from __future__ import annotations
 
@@ -12,5 +12,10 @@ from inc_tb.adapters.tensorflow.source import Frozen, open_source
 
 
 def open_engine(model: Any) -> Engine:
+    graph = open_graph(model)
+    return FrozenEngine(graph) if isinstance(graph, FrozenGraph) else LiteEngine(graph)
+
+
+def open_graph(model: Any) -> FrozenGraph | LiteGraph:
     source = open_source(model)
-    return FrozenEngine(FrozenGraph(source)) if isinstance(source, Frozen) else LiteEngine(LiteGraph(source))
+    return FrozenGraph(source) if isinstance(source, Frozen) else LiteGraph(source)

@@ -221,6 +221,7 @@ class FrozenGraph(Graph):
         )  # fmt: skip
         self._find_weight(step, node, inputs)
         step.bias = self._find_bias(step, node, inputs, chain)
+        step.is_integer = bool(composite) or self._is_kernel(node) or node.op.startswith(("Uniform", "Xla"))
         step.activation = fused or (self._fused(node, composite) if step.type not in ACTIVATIONS else "")
         for out in kept:
             is_whole = self.tensor(out).dtype in _WHOLE

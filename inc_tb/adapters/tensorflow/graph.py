@@ -48,7 +48,10 @@ class Step:
     bias: str = ""
     activation: str = ""
     """The type of the activation that is part of it."""
+    is_integer: bool = False
+    """Computed with whole numbers."""
     is_dynamic: bool = False
+    """It finds the range of what it reads while the model runs."""
     axis: int = -1
     """Where the channels of its result are."""
 

@@ -148,6 +148,7 @@ class LiteGraph(Graph):
             _settings(options, bool(inputs) and inputs[0] in self.constants),
             activation=_ACTIVATIONS.get(getattr(options, "fusedActivationFunction", 0), ""),
         )  # fmt: skip
+        step.is_integer = any(self.dtype(name) in _WHOLE and self._is_value(name) for name in (*inputs, *outputs))
         given = [str(i) if i >= 0 else "" for i in op.inputs]
         if step.type in (*WEIGHTED, "Gather"):
             places = {"Gather": (0,), "MatMul": (1, 0)}.get(step.type, (1,))

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from inc_tb.adapters.tensorflow.adapter import fitted, split
+from inc_tb.adapters.tensorflow.engines import open_graph
 from inc_tb.adapters.tensorflow.frozen import FrozenGraph
-from inc_tb.adapters.tensorflow.graph import Graph
 from inc_tb.adapters.tensorflow.library import tf
 from inc_tb.adapters.tensorflow.lite import LiteGraph, opened, stored
 from inc_tb.adapters.tensorflow.quiet import quiet
@@ -27,12 +27,7 @@ _Run = Callable[[Batch], list[Array]]
 
 
 def read_inputs(model: Any) -> list[Input]:
-    return [_any_number(i) for i in _graph(model).inputs]
-
-
-def _graph(model: Any) -> Graph:
-    source = open_source(model)
-    return FrozenGraph(source) if isinstance(source, Frozen) else LiteGraph(source)
+    return [_any_number(i) for i in open_graph(model).inputs]
 
 
 def _any_number(described: Input) -> Input:
@@ -42,13 +37,8 @@ def _any_number(described: Input) -> Input:
 
 def open_results(model: Any) -> _Run:
     """With the kernels that ship: delegates, and whatever TensorFlow rewrites."""
-    source = open_source(model)
-    if isinstance(source, Frozen):
-        graph = FrozenGraph(source)
-        run, inputs = _run_graph(graph), graph.inputs
-    else:
-        lite = LiteGraph(source)
-        run, inputs = _run_lite(lite), lite.inputs
+    graph = open_graph(model)
+    run, inputs = _run_graph(graph) if isinstance(graph, FrozenGraph) else _run_lite(graph), graph.inputs
     sizes = [i.shape[0] for i in inputs if i.is_known and i.shape]
     at_once = next((n for n in sizes if n is not None), None)
     known = [_any_number(i) for i in inputs]
@@ -144,7 +134,7 @@ def save_model(model: Any, target: Path) -> None:
 
 
 def read_graph(model: Any) -> list[GraphNode]:
-    graph = _graph(model)
+    graph = open_graph(model)
     made_by = {out: step.name for step in graph.steps for out in step.outputs}
     return [
         GraphNode(s.name, s.kind, list(dict.fromkeys(made_by[v] for v in s.values if v in made_by)))

@@ -287,8 +287,10 @@ def _without_call_names(frozen: Frozen) -> Frozen:
     return frozen
 
 
-def without_fake_quantization(frozen: Frozen) -> Frozen:
-    """The same graph, where what only rounds hands on what it gets."""
+def as_reference(frozen: Frozen | Lite) -> Frozen:
+    """The same graph without its fake quantization: what only rounds hands on what it gets."""
+    if isinstance(frozen, Lite):
+        raise ModelError(f"{frozen.name}: needs a reference beside it; expected the fp32 model. Give it first.")
     graph_def = tf.compat.v1.GraphDef()
     graph_def.CopyFrom(frozen.graph_def)
     for node in graph_def.node:
