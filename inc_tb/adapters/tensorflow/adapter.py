@@ -148,11 +148,12 @@ class TensorFlowAdapter:
         graph = self._mine.graph
         made_by = {out: step.name for step in graph.steps for out in step.outputs}
         unit: dict[str, str] = {}
+        layers = _layers(graph)
         ops: list[Op] = []
         for step in graph.steps:
             inputs = list(dict.fromkeys(made_by[v] for v in step.values if v in made_by))
             op = Op(step.name, step.kind, len(ops), block=step.name.rpartition("/")[0], inputs=inputs)
-            op.tensor, op.module = step.outputs[0], _layer(step.name, graph)
+            op.tensor, op.module = step.outputs[0], layers[step.name]
             op.unit = unit[op.name] = self._unit(step, inputs, unit)
             match = self.matching.matches.get(step.index)
             if step.index in self.matching.folded_into:
@@ -268,8 +269,20 @@ def _channel_axes(graph: Graph) -> dict[str, int]:
     return axes
 
 
-def _layer(name: str, graph: Graph) -> str:
-    """The Keras layer that an op is in, where the graph was made of layers."""
+def _layers(graph: Graph) -> dict[str, str]:
+    """By op, the Keras layer that it is in, where the graph was made of layers.
+
+    Each call of a layer has a scope of its own, which has the layer's name or that and a number: `conv_1` is the layer
+    `conv_1` only where there is a scope `conv` beside it.
+    """
     layers = graph.layers if isinstance(graph, FrozenGraph) else frozenset()
-    parts = (part if part in layers else re.sub(r"_\d+$", "", part) for part in name.split("/"))
-    return "/".join(part for part in parts if part in layers)
+    scopes = {step.name.rpartition("/")[0] for step in graph.steps} if layers else set()
+    scopes |= {"/".join(parts[:n]) for parts in [s.split("/") for s in scopes] for n in range(1, len(parts))}
+    found = {"": ""}
+    for scope in sorted(scopes - {""}):
+        above, _, part = scope.rpartition("/")
+        plain = re.sub(r"_\d+$", "", part)
+        is_call = plain in layers and plain != part and scope.removesuffix(part) + plain not in scopes
+        layer = plain if is_call else next((n for n in (part, plain) if n in layers), "")
+        found[scope] = "/".join(n for n in (found[above], layer) if n)
+    return {step.name: found.get(step.name.rpartition("/")[0], "") for step in graph.steps}

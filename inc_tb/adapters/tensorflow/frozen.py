@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -376,12 +377,18 @@ class FrozenGraph(Graph):
         """As it is stored."""
         if name not in self._made:
             node = self.nodes[source_of(name)[0]]
+            while node.op in ("Identity", "StopGradient"):
+                node = self.nodes[source_of(data_inputs(node)[0])[0]]
             if node.op in _CONSTANTS:
                 self._made[name] = _plain(tf.make_ndarray(attribute(node, "value").tensor))
             else:
-                with tf.compat.v1.Session(graph=self.tf_graph, config=session_config()) as session:
-                    self._made[name] = _plain(session.run(self.tensor(name)))
+                self._made[name] = _plain(self._evaluator.run(self.tensor(name)))
         return self._made[name]
+
+    @cached_property
+    def _evaluator(self) -> Any:
+        """One for all constants: opening a session takes longer than what it is to do."""
+        return tf.compat.v1.Session(graph=self.tf_graph, config=session_config())
 
     def constant(self, name: str) -> Array:
         return self.raw(name)
@@ -417,6 +424,10 @@ class FrozenGraph(Graph):
 
     def weight_shape(self, step: Step) -> tuple[int, ...]:
         return tuple(self.tensor(step.weight).shape.as_list()) if step.weight else ()
+
+    def shape_of(self, root: str) -> tuple[int | None, ...] | None:
+        shape = self.tensor(root).shape
+        return None if shape.rank is None else tuple(shape.as_list())
 
     def bias(self, step: Step) -> Array | None:
         if not step.bias:
@@ -487,6 +498,10 @@ def _settings(node: Any, is_constant_first: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"constant_first": is_constant_first}
     if "epsilon" in node.attr:
         found["epsilon"] = attribute(node, "epsilon").f
+    if "ksize" in node.attr:
+        channels_first = attribute(node, "data_format").s.startswith(b"NC")
+        ends = slice(2, 4) if channels_first else slice(1, 3)
+        found["window"] = tuple(n for k in ("ksize", "strides") for n in list(attribute(node, k).list.i)[ends])
     return found
 
 

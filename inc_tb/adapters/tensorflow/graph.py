@@ -99,6 +99,10 @@ class Graph:
     def weight_shape(self, step: Step) -> tuple[int, ...]:
         raise NotImplementedError
 
+    def shape_of(self, root: str) -> tuple[int | None, ...] | None:
+        """Of a value, as far as it is known before the model runs; None is any length."""
+        raise NotImplementedError
+
 
 class Engine(Protocol):
     """Runs one model."""

@@ -51,6 +51,8 @@ ACTIVATIONS = {
     "Relu", "Relu6", "ReluN1To1", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Selu", "HardSwish", "Softplus", "Minimum",
     "Maximum",
 }  # fmt: skip
+CLIPS = {"Relu", "Relu6", "ReluN1To1", "Minimum", "Maximum"}
+"""Activations that only cut values off."""
 AFFINE = {"Add", "Sub", "Mul", "Div", "BatchNorm"}
 """What converters work into the weights of the op before, where the other operand is constant."""
 FOLLOWERS = {

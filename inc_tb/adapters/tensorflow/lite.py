@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import re
 import struct
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import prod
 from os import cpu_count
@@ -59,6 +58,7 @@ class LiteGraph(Graph):
             str(i) for i, t in enumerate(self.tensors) if self._data(t) is not None and i not in self.main.inputs
         }
         self._from_constant: dict[str, str] = {}
+        self._names: set[str] = set()
         self._read_inputs()
         for op in self.main.operators:
             self._read(op)
@@ -171,8 +171,9 @@ class LiteGraph(Graph):
     def _name(self, out: str) -> str:
         """That of the op whose result it is; the file calls it by all ops that went into it."""
         base = self.label(out) or f"tensor_{out}"
-        taken = Counter(step.name for step in self.steps)
-        return base if not taken[base] else f"{base}#{out}"
+        name = base if base not in self._names else f"{base}#{out}"
+        self._names.add(name)
+        return name
 
     def _stored_grid(self, name: str) -> Quantization | None:
         return self.quantization(self._from_constant.get(name, name))
@@ -206,6 +207,12 @@ class LiteGraph(Graph):
 
     def weight_shape(self, step: Step) -> tuple[int, ...]:
         return self.shape(self._from_constant.get(step.weight, step.weight)) if step.weight else ()
+
+    def shape_of(self, root: str) -> tuple[int | None, ...] | None:
+        signature = self.tensors[int(root)].shapeSignature
+        if signature is None or not len(signature):
+            return self.shape(root)
+        return tuple(None if n < 0 else int(n) for n in signature)
 
     def bias(self, step: Step) -> Array | None:
         if not step.bias:
@@ -337,7 +344,10 @@ def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def _settings(options: Any, is_constant_first: bool) -> dict[str, Any]:
-    return {"constant_first": is_constant_first, "adjY": bool(getattr(options, "adjY", False))}
+    found: dict[str, Any] = {"constant_first": is_constant_first, "adjY": bool(getattr(options, "adjY", False))}
+    if hasattr(options, "filterHeight"):
+        found["window"] = (options.filterHeight, options.filterWidth, options.strideH, options.strideW)
+    return found
 
 
 def _origins(label: str) -> frozenset[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from inc_tb.adapters.tensorflow.graph import Graph, Step
-from inc_tb.adapters.tensorflow.kinds import ACTIVATIONS, AFFINE, RESHAPES, WEIGHTED
+from inc_tb.adapters.tensorflow.kinds import ACTIVATIONS, AFFINE, CLIPS, RESHAPES, WEIGHTED
 from inc_tb.arrays import alike
 from inc_tb.capture import Array
 from inc_tb.errors import MismatchError
@@ -74,12 +74,14 @@ class Matching:
         self.folded_into: dict[int, Match] = {}
         self._ends: dict[str, Match] = {}
         self._used: set[int] = set()
+        self._place = {name: step.index for step in reference.steps for name in (step.name, *step.also)}
         self._named = self._find_named()
         self.input_names = self._match_inputs()
         """Input of the reference -> input of the quantized model."""
         for step in reference.steps:
             if step.index not in self.folded_into:
                 self._match(step)
+        self._match_results()
         self._explain_inner_parts()
         self._check_same_network()
 
@@ -141,10 +143,10 @@ class Matching:
     # one step
 
     def _match(self, step: Step) -> None:
-        twin = self._by_weights(step, self._follow(step))
+        twin = self._by_weights(step, self._follow(step)) or self._shared(step)
         if twin is not None:
             self._accept(step, twin)
-        elif not (self._fold(step) or self._hand_on(step) or self._by_name(step)):
+        elif not (self._fold(step) or self._by_parts(step) or self._hand_on(step) or self._by_name(step)):
             self.missing[step.index] = self._why_missing(step)
 
     def _follow(self, step: Step) -> Step | None:
@@ -193,9 +195,24 @@ class Matching:
         named = [c for c in candidates if self._is_named_after(c, step)]
         if not is_certain and not named and not (step.weight and candidates):
             return None
-        read_by = Counter(s.type for s in self.reference.consumers[step.outputs[0]])
-        ranked = sorted(named or candidates, key=lambda c: (-self._read_alike(c, read_by), c.index))
-        return ranked[0] if ranked else None
+        rest = named or candidates
+        if len(rest) > 1:
+            read_by = Counter(s.type for s in self.reference.consumers[step.outputs[0]])
+            rest = sorted(
+                rest, key=lambda c: (-self._told_alike(step, c), -self._read_alike(c, read_by), c.index)
+            )  # fmt: skip
+        return rest[0] if rest else None
+
+    def _told_alike(self, step: Step, twin: Step) -> int:
+        """How much of what an op is told is the same: its window, the ends of a slice, a factor."""
+        windows = step.settings.get("window"), twin.settings.get("window")
+        theirs = [self.quantized.constant(name).ravel() for name in twin.constants if name != twin.weight]
+        found = int(None not in windows and windows[0] == windows[1])
+        for name in step.constants:
+            mine = self.reference.constant(name).ravel() if name != step.weight else None
+            if mine is not None and mine.dtype.kind in "fiu":
+                found += any(_nearly_equal(mine, t) for t in theirs)
+        return found
 
     def _read_alike(self, twin: Step, read_by: Counter[str]) -> int:
         theirs = Counter(s.type for out in twin.outputs for s in self.quantized.consumers.get(out, ()))
@@ -226,14 +243,99 @@ class Matching:
 
     def _accept(self, step: Step, twin: Step) -> None:
         self._used.add(twin.index)
-        match = Match(step, twin, step, twin.outputs[0])
+        if step.weight and step.type in WEIGHTED and step.values and step.values[0] not in self.points:
+            self._anchor(step.values[0], twin.values[0] if twin.values else "")
+        others = self._other_outputs(step, twin)
+        match = Match(step, twin, step, others.pop(step.outputs[0], twin.outputs[0]))
+        if step.kind == "Einsum":
+            match.value = self._behind_transpose(match)
         self._record(match)
-        for mine, theirs in zip(step.outputs[1:], twin.outputs[1:], strict=False):
-            self.points[mine] = theirs
+        self.points.update(others)
         if step.weight and step.type in WEIGHTED:
             for following in self._worked_into(step, twin):
                 self._extend(match, following)
                 match.affine.append(following)
+        self._take_activation(match)
+
+    def _other_outputs(self, step: Step, twin: Step) -> dict[str, str]:
+        """Of an op with several results, which is which: in their order, those of other shapes left out."""
+        found: dict[str, str] = {}
+        if len(step.outputs) > 1 or len(twin.outputs) > 1:
+            rest = list(twin.outputs)
+            for mine in step.outputs:
+                fitting = next((t for t in rest if self._same_shape(mine, t)), None)
+                if fitting is not None:
+                    found[mine] = fitting
+                    rest = rest[rest.index(fitting) + 1 :]
+        return found
+
+    def _behind_transpose(self, match: Match) -> str:
+        """Converters write an Einsum as a product and what brings its axes in order."""
+        if any(s.type == "Transpose" for s in self.reference.consumers[match.step.outputs[0]]):
+            return match.value
+        passed: list[Step] = []
+        value = match.value
+        while len(readers := self.quantized.consumers.get(value, [])) == 1 and readers[0].type in _HELPERS - {"Pad"}:
+            passed.append(readers[0])
+            value = readers[0].outputs[0]
+        while passed and passed[-1].type != "Transpose":
+            passed.pop()
+        self._used.update(step.index for step in passed)
+        return passed[-1].outputs[0] if passed else match.value
+
+    def _take_activation(self, match: Match) -> None:
+        """The twin says which activation is part of it; only changes of shape may be in between."""
+        passed: list[Step] = []
+        end = match.end.outputs[0]
+        while match.twin.activation and (following := self._only_reader(end)) is not None:
+            passed.append(following)
+            end = following.outputs[0]
+            if self._is_its_activation(match, following):
+                for step in passed:
+                    self._extend(match, step)
+                passed = []
+                if following.type not in ("Minimum", "Maximum"):  # they come in pairs
+                    return
+            elif not self._keeps_order(following):
+                return
+
+    def _is_its_activation(self, match: Match, step: Step) -> bool:
+        if len(step.values) != 1 or step.type not in ACTIVATIONS:
+            return False
+        before = [s.type for s in match.folded if s.type in ACTIVATIONS]
+        if before and not (step.type in ("Minimum", "Maximum") and step.type not in before and before[0] in CLIPS):
+            return False
+        return step.type == match.twin.activation or (step.type in CLIPS and match.twin.activation in CLIPS)
+
+    def _only_reader(self, root: str) -> Step | None:
+        readers = self.reference.consumers[root]
+        return readers[0] if len(readers) == 1 and root not in self.reference.outputs else None
+
+    def _keeps_order(self, step: Step) -> bool:
+        """It changes nothing but the shape."""
+        if len(step.values) != 1:
+            return False
+        if step.type in RESHAPES:
+            return True
+        shape = self.reference.shape_of(step.values[0])
+        if step.type != "Transpose" or shape is None or len(step.constants) != 1:
+            return False
+        order = self.reference.constant(step.constants[0]).ravel()
+        moved = [int(at) for at in order if shape[int(at)] != 1]
+        return moved == sorted(moved)
+
+    def _same_shape(self, mine: str, theirs: str) -> bool:
+        """As far as it is known; axes of length one do not count."""
+        shapes = self.reference.shape_of(mine), self.quantized.shape_of(theirs)
+        if shapes[0] is None or shapes[1] is None:
+            return False
+        a, b = ([n for n in shape if n != 1] for shape in shapes if shape is not None)
+        longer, shorter = (a, b) if len(a) > len(b) else (b, a)
+        if len(longer) == len(shorter) + 1 and longer[0] is None:  # one model takes a single sample
+            longer = longer[1:]
+        return len(longer) == len(shorter) and all(
+            n is None or m is None or n == m for n, m in zip(longer, shorter, strict=True)
+        )
 
     def _record(self, match: Match) -> None:
         self.matches[match.step.index] = match
@@ -264,18 +366,21 @@ class Matching:
         errors = [affine.distance(found.quantized, bias) for affine in self._affines(step, found.reference)]
         least = min(errors)
         last = max(i for i, error in enumerate(errors) if error <= least * (1 + 1e-6) + 1e-12)
+        while last and chain[last - 1].type not in AFFINE:
+            last -= 1
         return chain[:last]
 
     def _chain(self, step: Step) -> list[Step]:
         """The affine steps that follow one by one and are all that reads the result before them."""
         found: list[Step] = []
         end = step.outputs[0]
-        while len(readers := self.reference.consumers[end]) == 1 and end not in self.reference.outputs:
-            following = readers[0]
-            if following.type not in AFFINE or len(following.values) != 1 or not following.constants:
+        while (following := self._only_reader(end)) is not None and len(following.values) == 1:
+            if not self._keeps_order(following) and (following.type not in AFFINE or not following.constants):
                 break
             found.append(following)
             end = following.outputs[0]
+        while found and found[-1].type not in AFFINE:
+            found.pop()
         return found
 
     def _affines(self, step: Step, weight: Array) -> list[Affine]:
@@ -290,6 +395,8 @@ class Matching:
         return found
 
     def _worked_in(self, affine: Affine, step: Step) -> Affine | None:
+        if step.type not in AFFINE:
+            return affine
         constants = [np.asarray(self.reference.constant(name)) for name in step.constants]
         if any(c.dtype.kind != "f" for c in constants):
             return None
@@ -332,32 +439,132 @@ class Matching:
 
     def _can_hold(self, match: Match, step: Step, value: str) -> bool:
         if len(step.values) == 1 and step.type in ACTIVATIONS:
-            return True
+            return self._is_its_activation(match, step)
         others = [self.points.get(v) for v in step.values if v != value]
         if step.type == "Add" and len(others) == 1:
             return others[0] is not None and others[0] in match.twin.values
         is_affine = step.type in AFFINE and len(step.values) == 1 and bool(step.constants)
         return is_affine and self._is_named_after(match.twin, step)
 
-    def _hand_on(self, step: Step) -> bool:
-        """A change of shape that the quantized model does without."""
-        if step.type not in RESHAPES or len(step.values) != 1 or step.values[0] not in self.points:
-            return False
-        self.points[step.outputs[0]] = self.points[step.values[0]]
-        self.missing[step.index] = "it only changes the shape, which the quantized model does without"
-        return True
-
-    def _by_name(self, step: Step) -> bool:
-        """Fused beyond recognition, but the result has kept its name: of all ops in it, it is the last one's."""
-        for twin in self._named.get(step.name, ()):
-            if twin.index in self._used or twin.type in _HELPERS:
-                continue
-            parts = [s for s in self.reference.steps if s.name in twin.also]
-            if parts[-1] is step:
-                self._used.add(twin.index)
-                self._record(Match(step, twin, step, twin.outputs[0]))
+    def _by_parts(self, step: Step) -> bool:
+        """A batch norm that is not worked into weights is a factor and a sum in TFLite."""
+        value = self.points.get(step.values[0]) if step.type == "BatchNorm" and step.values else None
+        for first in self.quantized.consumers.get(value, ()) if value is not None else ():
+            behind = self.quantized.consumers.get(first.outputs[0], [])
+            is_factor = first.index not in self._used and first.type == "Mul" and bool(first.constants)
+            if is_factor and len(behind) == 1 and behind[0].type in ("Add", "Sub") and behind[0].constants:
+                self._used.add(first.index)
+                self._accept(step, behind[0])
                 return True
         return False
+
+    def _hand_on(self, step: Step) -> bool:
+        """What the quantized model does without."""
+        if len(step.values) != 1 or step.values[0] not in self.points:
+            return False
+        if self._keeps_order(step):
+            reason = "it only changes the shape, which the quantized model does without"
+        elif self._is_neutral(step):
+            reason = "it changes nothing, and the quantized model does without"
+        else:
+            return False
+        self.points[step.outputs[0]] = self.points[step.values[0]]
+        self.missing[step.index] = reason
+        return True
+
+    def _is_neutral(self, step: Step) -> bool:
+        """Times one, plus nothing."""
+        if step.type not in AFFINE or len(step.constants) != 1:
+            return False
+        if step.type in ("Sub", "Div") and step.settings.get("constant_first", False):
+            return False
+        constant = self.reference.constant(step.constants[0])
+        return constant.dtype.kind == "f" and bool((constant == (1 if step.type in ("Mul", "Div") else 0)).all())
+
+    def _shared(self, step: Step) -> Step | None:
+        """Converters compute once what the reference computes twice, with the same weights from the same values."""
+        wanted = [self.points.get(root) for root in step.values]
+        if not wanted or None in wanted:
+            return None
+        for match in self._sharing(wanted):
+            other = match.step
+            is_same = other.type == step.type and [self.points.get(v) for v in other.values] == wanted
+            if is_same and other.settings == step.settings and len(other.constants) == len(step.constants):
+                pairs = zip(step.constants, other.constants, strict=True)
+                if all(np.array_equal(self.reference.constant(a), self.reference.constant(b)) for a, b in pairs):
+                    return match.twin
+        return None
+
+    def _sharing(self, wanted: Sequence[str | None]) -> list[Match]:
+        """Matches of ops that read the same value."""
+        readers = {s.index for root, q in self.points.items() if q == wanted[0] for s in self.reference.consumers[root]}
+        return [self.matches[i] for i in sorted(readers) if i in self.matches]
+
+    def _by_name(self, step: Step) -> bool:
+        """Fused or taken apart beyond recognition, but the results have kept their name.
+
+        Of all ops of the reference in it, it is the last one's; of several in the quantized model, it is the one that
+        others read.
+        """
+        group = [s for s in self._named.get(step.name, ()) if s.index not in self._used]
+        inner = {s.index for s in group}
+        ends = [
+            s for s in group
+            if not any(reader.index in inner for out in s.outputs for reader in self.quantized.consumers.get(out, ()))
+        ]  # fmt: skip
+        for twin in reversed(ends):
+            if all(s.type in _HELPERS for s in group) or not self._is_last_in(step, twin):
+                continue
+            self._used |= inner
+            self._accept(step, twin)
+            return True
+        return False
+
+    def _is_last_in(self, step: Step, twin: Step) -> bool:
+        return all(self._place.get(name, step.index) <= step.index for name in twin.also)
+
+    # from behind
+
+    def _match_results(self) -> None:
+        """What the models return is the same, whatever the ops that make it are called."""
+        mine, theirs = self.reference, self.quantized
+        if len(mine.outputs) != len(theirs.outputs):
+            return
+        by_name = dict(zip(theirs.result_names, theirs.outputs, strict=False))
+        is_named = set(by_name) == set(mine.result_names) and len(by_name) == len(mine.outputs)
+        for at, root in enumerate(mine.outputs):
+            if root not in self.points:
+                self._anchor(root, by_name[mine.result_names[at]] if is_named else theirs.outputs[at])
+
+    def _anchor(self, root: str, value: str) -> None:
+        """Both are the same, as what reads them tells; so the ops before them are, which went unrecognized."""
+        step, twin = self.reference.producer.get(root), self.quantized.producer.get(value)
+        if step is None or step.index not in self.missing or not self._same_shape(root, value):
+            return
+        self.points[root] = value
+        if self._keeps_order(step):
+            if step.values[0] not in self.points:
+                self._anchor(step.values[0], value)
+        elif twin is not None and twin.index not in self._used and step.outputs[0] == root:
+            self._used.add(twin.index)
+            del self.missing[step.index]
+            match = Match(step, twin, step, value)
+            self._record(match)
+            self._take_in(match)
+
+    def _take_in(self, match: Match) -> None:
+        """The ops that only work for this one and have no counterpart are part of it."""
+        waiting = [match.step]
+        while waiting:
+            for root in waiting.pop().values:
+                step = self.reference.producer.get(root)
+                if step is None or step.index not in self.missing or root in self.points:
+                    continue
+                readers = (s.index for out in step.outputs for s in self.reference.consumers[out])
+                if all(i == match.step.index or self.folded_into.get(i) is match for i in readers):
+                    del self.missing[step.index]
+                    self.folded_into[step.index] = match
+                    waiting.append(step)
 
     def _explain_inner_parts(self) -> None:
         """Of an operation that was found by its name, the other ops in it."""
@@ -365,7 +572,8 @@ class Matching:
         for match in list(self.matches.values()):
             for name in match.twin.also:
                 part = by_name.get(name)
-                if part is not None and part.index in self.missing and part.index < match.step.index:
+                is_lost = part is not None and part.index in self.missing and part.outputs[0] not in self.points
+                if part is not None and is_lost and part.index < match.step.index:
                     del self.missing[part.index]
                     self.folded_into[part.index] = match
 
@@ -397,6 +605,15 @@ def _plain(name: str) -> str:
 
 def _distinct(steps: Iterable[Step]) -> Iterable[Step]:
     return {step.index: step for step in steps}.values()
+
+
+def _nearly_equal(a: Array, b: Array) -> bool:
+    """Whole numbers must be the same, others may be rounded."""
+    if a.shape != b.shape or b.dtype.kind not in "fiu":
+        return False
+    if a.dtype.kind != "f":
+        return bool((a == b).all())
+    return bool(np.abs(a - b).max(initial=0.0) <= 0.01 * np.abs(a).max(initial=0.0))
 
 
 def _relative(a: Array, b: Array) -> float:
