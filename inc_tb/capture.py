@@ -142,7 +142,11 @@ class Switchable(Protocol):
 
 
 class Quantizer(Protocol):
-    """A tool that quantizes. Settings are plain values with the same names in every trial, so they can be logged."""
+    """A tool that quantizes. Settings are plain values with the same names in every trial, so they can be logged.
+
+    It may have a `suffix`, where what it writes is of another kind than what `prepare` gives, and a method `shown` that
+    gives what the user's function is to evaluate, for any model that `prepare` or `quantize` made.
+    """
 
     settings: Mapping[str, Any]
     """What it does unless told otherwise."""

@@ -23,7 +23,7 @@ from inc_tb.history import History
 from inc_tb.records import Trial
 from inc_tb.simulation import Comparison
 from inc_tb.strategies import STRATEGIES, Attempt
-from inc_tb.tuner import Criterion, Evaluate, Objectives, Tuner, calibration_data, is_file, key_of, stored, suffix_of
+from inc_tb.tuner import Criterion, Evaluate, Objectives, Tuner, calibration_data, is_file, key_of, stored, suffix_by
 
 Calibration = str | PathLike[str] | Mapping[str, Array] | Array | Iterable[Any]
 
@@ -239,6 +239,6 @@ def rebuild(
     with tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
         prepared = tool.prepare(model, Path(folder))
         data = calibration_data(prepared, calibration, samples)
-        place = Path(folder, f"rebuilt{suffix_of(prepared)}")
+        place = Path(folder, f"rebuilt{suffix_by(tool, prepared)}")
         made = tool.quantize(prepared, place, data, trial.config, trial.fallback)
         return stored(place if made is None else made, Path(target))

@@ -119,7 +119,8 @@ class Tuner:
         except BaseException:
             self._folder.cleanup()
             raise
-        self.best_model = logdir / f"{BEST_MODEL}{suffix_of(self.reference)}"
+        self._suffix = suffix_by(quantizer, self.reference)
+        self.best_model = logdir / f"{BEST_MODEL}{self._suffix}"
         self.prepared = logdir / f"{PREPARED_MODEL}{suffix_of(self.reference)}"
         self.model_digest = digest_model(self.reference)
         # Once: a function that gives the data may shuffle them.
@@ -214,10 +215,13 @@ class Tuner:
     def evaluated(self, model: Any) -> float:
         """What the user's function says; a ruined model's loss may be infinite."""
         self.evaluations += 1
-        return as_number(_told("evaluate", self._evaluate, model), "evaluate")
+        return as_number(_told("evaluate", self._evaluate, self._shown(model), name_of(model)), "evaluate")
+
+    def _shown(self, model: Any) -> Any:
+        return self.quantizer.shown(model) if hasattr(self.quantizer, "shown") else model
 
     def _objective(self, name: str, function: Evaluate, model: Any) -> float:
-        return finite_number(_told(f"objective {name}", function, model), name)
+        return finite_number(_told(f"objective {name}", function, self._shown(model), name_of(model)), name)
 
     def save(self, attempt: Attempt) -> None:
         """As the best model so far."""
@@ -246,8 +250,8 @@ class Tuner:
             while len(self._made) >= _MODELS_KEPT:
                 forgotten = self._made.pop(next(iter(self._made)))
                 if is_file(forgotten):
-                    forgotten.unlink(missing_ok=True)
-            target = Path(self._folder.name, f"{key}{suffix_of(self.reference)}")
+                    remove(forgotten)
+            target = Path(self._folder.name, f"{key}{self._suffix}")
             self.quantizations += 1
             try:
                 made = self.quantizer.quantize(self.reference, target, self.batches, attempt.settings, attempt.keep)
@@ -371,13 +375,24 @@ def key_of(attempt: Attempt) -> str:
 
 
 def stored(model: Any, target: Path) -> Path:
-    """All of the file is there, or what was there before."""
-    if target.is_dir():
+    """All of the file, or of the folder, is there, or what was there before."""
+    is_folder = is_file(model) and model.is_dir()
+    if target.is_dir() and not is_folder:
         raise UsageError(f"{target}: is a folder; expected a file to write to. Choose another place.")
     target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.part")
+    remove(beside)
     save_model(model, beside)
+    if is_folder:
+        remove(target)
     return beside.replace(target)
+
+
+def remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def is_file(model: Any) -> bool:
@@ -388,18 +403,25 @@ def suffix_of(model: Any) -> str:
     return model.suffix if is_file(model) else ".pt"
 
 
+def suffix_by(quantizer: Quantizer, prepared: Any) -> str:
+    """Of the models that a quantizer makes."""
+    found: str = getattr(quantizer, "suffix", suffix_of(prepared))
+    return found
+
+
 def name_of(model: Any) -> str:
     return str(model.name) if is_file(model) else type(model).__name__
 
 
-def _told(what: str, function: Evaluate, model: Any) -> Any:
+def _told(what: str, function: Evaluate, model: Any, name: str) -> Any:
     """What a function of the user returns for a model, which it gets as a path if it is a file."""
     try:
         return function(str(model) if is_file(model) else model)
     except Exception as error:  # the user's own code may raise anything
+        kind = {".onnx": "the path of an ONNX model", ".tflite": "the path of a TFLite model"}
+        given = kind.get(suffix_of(model), "the model")
         raise UsageError(
-            f"{what} failed on {name_of(model)}: {type(error).__name__}: {error}. It gets "
-            f"{'the path of an ONNX model' if is_file(model) else 'the model'} and must return a number."
+            f"{what} failed on {name}: {type(error).__name__}: {error}. It gets {given} and must return a number."
         ) from error
 
 
