@@ -196,7 +196,7 @@ def open_switches(reference: Any, quantized: Any) -> Switchable:
 
 
 def _kind_of_both(reference: Any, quantized: Any, verb: str) -> str:
-    kinds = {_kind(m) for m in (reference, quantized) if m is not None}
+    kinds = {kind_of(m) for m in (reference, quantized) if m is not None}
     found = next(iter(kinds), "")
     if len(kinds) == 1 and found in _EXTRAS and (reference is not None or found != "onnx"):
         return found
@@ -219,9 +219,9 @@ def tensorflow_quantizer(**settings: Any) -> Quantizer:
 def default_quantizer(model: Any, settings: Mapping[str, Any] | None = None) -> Quantizer:
     """The tool of the model's own framework; it may be told the `settings` of a trial that it has made."""
     approach = {"approach": settings["approach"]} if settings and "approach" in settings else {}
-    if _kind(model) == "torch":
+    if kind_of(model) == "torch":
         return torch_quantizer(**approach)
-    if _kind(model) == "tensorflow":
+    if kind_of(model) == "tensorflow":
         return tensorflow_quantizer(**approach)
     return onnxruntime_quantizer(preprocess=(settings or {}).get("preprocess", True))
 
@@ -287,7 +287,7 @@ def read_graph(model: Any) -> list[GraphNode]:
 
 def _adapter_of(model: Any) -> ModuleType:
     """The package for one model."""
-    kind = _kind(model)
+    kind = kind_of(model)
     if kind in _EXTRAS:
         return _package(kind)
     raise ModelError(f"cannot read {describe(model)}; expected an ONNX, a PyTorch or a TensorFlow model. {_EXPECTED}")
@@ -313,7 +313,8 @@ def describe(model: Any) -> str:
     return str(model) if isinstance(model, str | PathLike) else f"a {type(model).__module__}.{type(model).__qualname__}"
 
 
-def _kind(model: Any) -> str:
+def kind_of(model: Any) -> str:
+    """onnx, torch or tensorflow; anything else is what was given instead."""
     if isinstance(model, str | PathLike):
         path = Path(model)
         if path.is_dir():

@@ -128,12 +128,65 @@ TORCH_PER_CHANNEL = Recipe(
     "Keeps no module in fp32: the weights of every module get a scale for each channel. Cures causes in the weights, "
     "not those in the activations.",
 )  # fmt: skip
+TENSORFLOW_LITE = Recipe(
+    "tflite", "TFLite: denylist",
+    "import re\n\nimport tensorflow as tf\n\nkeep = [\n", "    {name}", ",\n",
+    ",\n]\ndebugger = tf.lite.experimental.QuantizationDebugger(\n"
+    "    converter=converter, debug_dataset=representative_dataset\n)\n"
+    "# TFLite calls an op by all that it is made of, a;b;c, with digits behind names that it has twice.\n"
+    'kept = re.compile("|".join(re.escape(name) + r"\\d*" for name in keep))\n'
+    "details = tf.lite.Interpreter(model_content=debugger.calibrated_model).get_tensor_details()\n"
+    'names = [d["name"] for d in details if any(map(kept.fullmatch, d["name"].split(";")))]\n'
+    "debugger.options = tf.lite.experimental.QuantizationDebugOptions(denylisted_nodes=names)\n"
+    "content = debugger.get_nondebug_quantized_model()",
+    "Keeps the ops in float. The converter is yours, with its optimizations and representative_dataset set.",
+)  # fmt: skip
+TENSORFLOW_LITE_INT16 = Recipe(
+    "tflite-int16", "TFLite: 16-bit activations",
+    "import tensorflow as tf\n\nconverter.target_spec.supported_ops = [\n"
+    "    tf.lite.OpsSet.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8\n]\ncontent = converter.convert()",
+    "", "", "",
+    "Keeps no op in float: all activations get 16 bits. Cures causes in the activations, not those in the weights, "
+    "which stay int8.",
+)  # fmt: skip
+TENSORFLOW_LITE_PER_CHANNEL = Recipe(
+    "tflite-per-channel", "TFLite: a scale per channel",
+    "converter._experimental_disable_per_channel = False\ncontent = converter.convert()", "", "", "",
+    "Keeps no op in float: the weights of every convolution get a scale for each channel. Cures causes in the weights, "
+    "not those in the activations.",
+)  # fmt: skip
+TENSORFLOW_SAVED_MODEL = Recipe(
+    "saved-model", "TensorFlow: quantize_saved_model, by unit",
+    "import tensorflow as tf\n"
+    "from tensorflow.compiler.mlir.quantization.tensorflow import quantization_options_pb2 as quantization\n\n"
+    "tool = tf.quantization.experimental\nmethods = tool.QuantizationMethod.PresetMethod\n"
+    "options = tool.QuantizationOptions(\n"
+    "    quantization_method=tool.QuantizationMethod(preset_method=methods.METHOD_STATIC_RANGE_INT8),\n"
+    '    op_set=quantization.XLA, signature_keys=["serving_default"], tags=["serve"],\n)\nfor name in [\n',
+    "    {name}", ",\n",
+    ",\n]:\n    spec = options.unit_wise_quantization_specs.add()\n    spec.unit.add(node_name=name)\n"
+    "    spec.quantization_method.preset_method = methods.METHOD_NO_QUANTIZE\n"
+    "tool.quantize_saved_model(saved_model, target, options, representative_dataset=representative_dataset)",
+    "Keeps the ops in float. Of the tool's op sets only XLA heeds this.",
+)  # fmt: skip
+INC_TENSORFLOW = Recipe(
+    "inc", "Neural Compressor 2.x: op_name_dict",
+    "from neural_compressor.config import PostTrainingQuantConfig\n\n"
+    'fp32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}\nop_name_dict = {\n',
+    "    {pattern}: fp32", ",\n",
+    ",\n}\nconf = PostTrainingQuantConfig({approach}op_name_dict=op_name_dict)",
+    INC.note,
+)  # fmt: skip
 PLAIN = Recipe("json", "JSON: list of names", '{"fp32": [\n', "    {name}", ",\n", "\n]}", "For tools of your own.")
 
 RECIPES: Mapping[str, Sequence[Recipe]] = {
     "onnx": (
         ONNXRUNTIME, ONNXRUNTIME_INT16, ONNXRUNTIME_PER_CHANNEL, INC, INC_ONNX, INC_TORCH, NNCF, TORCH, TORCH_PT2E,
         TFLITE, PLAIN,
+    ),
+    "tensorflow": (
+        TENSORFLOW_LITE, TENSORFLOW_LITE_INT16, TENSORFLOW_LITE_PER_CHANNEL, TENSORFLOW_SAVED_MODEL, INC_TENSORFLOW,
+        PLAIN,
     ),
     "torch": (TORCH_DYNAMIC, TORCH, TORCH_PT2E, TORCHAO, TORCH_PER_CHANNEL, INC_TORCH, PLAIN),
 }  # fmt: skip
@@ -148,8 +201,9 @@ _PER_CHANNEL = {
         "{per_channel}": 'qconfig_mapping = get_default_qconfig_mapping("x86")',
     },
 }
-STATIC_ONLY = (ONNXRUNTIME_INT16, INC_ONNX)
-"""Not for a model whose ranges are found at run time: onnx-neural-compressor 1.0 fails at its convolutions."""
+STATIC_ONLY = (ONNXRUNTIME_INT16, INC_ONNX, TENSORFLOW_LITE, TENSORFLOW_LITE_INT16, TENSORFLOW_SAVED_MODEL)
+"""Not for a model whose ranges are found at run time: onnx-neural-compressor 1.0 fails at its convolutions, and
+TensorFlow's tools keep no op of such a model in float."""
 
 ALIASES: Mapping[str, str] = {
     "ort": "onnxruntime", "nodes-to-exclude": "onnxruntime",
@@ -159,6 +213,7 @@ ALIASES: Mapping[str, str] = {
     "onnx-neural-compressor": "inc-onnx", "set-local": "inc-torch",
     "ignoredscope": "nncf", "ignored-scope": "nncf", "fx": "torch", "torch-fx": "torch", "qconfig-mapping": "torch",
     "pt2e": "torch-pt2e", "quantize-dynamic": "torch-dynamic", "denylist": "tflite", "denylisted-nodes": "tflite",
+    "16x8": "tflite-int16", "int16x8": "tflite-int16", "quantize-saved-model": "saved-model",
     "plain": "json",
 }  # fmt: skip
 """What else people call a tool, or the setting that it takes -> `Recipe.tool`."""
@@ -215,7 +270,7 @@ def fitted(framework: str, settings: Settings) -> list[Recipe]:
 
     useless = [
         *(STATIC_ONLY if settings.dynamic else ()),
-        *((ONNXRUNTIME_PER_CHANNEL, TORCH_PER_CHANNEL) if settings.per_channel else ()),
+        *((ONNXRUNTIME_PER_CHANNEL, TORCH_PER_CHANNEL, TENSORFLOW_LITE_PER_CHANNEL) if settings.per_channel else ()),
     ]
     chosen = [r for r in RECIPES.get(framework, ()) if r not in useless]
     chosen.sort(key=lambda r: r is TORCH_DYNAMIC and not settings.dynamic)  # behind those that fit better

@@ -25,13 +25,19 @@ OUTLIER_RATIO = 8.0
 LOST_CHANNEL_DB = 10.0
 """A channel with less than this has lost what it carried."""
 FLUSHED = 0.5
-LAYOUT = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Identity", "MaxPool", "Expand"}
+LAYOUT = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Identity", "MaxPool", "Expand",
+          "Pad"}  # fmt: skip
 
 _SAME_AS = {
     "add": "Add", "sub": "Sub", "cat": "Concat", "softmax": "Softmax", "log_softmax": "LogSoftmax",
     "LayerNorm": "LayerNormalization", "layer_norm": "LayerNormalization", "RMSNorm": "SimplifiedLayerNormalization",
     "rms_norm": "SimplifiedLayerNormalization", "GELU": "Gelu", "gelu": "Gelu", "GELUActivation": "Gelu",
     "NewGELUActivation": "Gelu", "QuickGELUActivation": "Gelu", "MaxPool2d": "MaxPool", "max_pool2d": "MaxPool",
+    "AddV2": "Add", "ADD": "Add", "SUB": "Sub", "ConcatV2": "Concat", "CONCATENATION": "Concat", "SOFTMAX": "Softmax",
+    "LOG_SOFTMAX": "LogSoftmax", "MAX_POOL_2D": "MaxPool", "RESHAPE": "Reshape", "SQUEEZE": "Squeeze",
+    "TRANSPOSE": "Transpose", "ExpandDims": "Unsqueeze", "EXPAND_DIMS": "Unsqueeze", "StridedSlice": "Slice",
+    "STRIDED_SLICE": "Slice", "SLICE": "Slice", "SplitV": "Split", "SPLIT": "Split", "SPLIT_V": "Split", "PadV2": "Pad",
+    "MirrorPad": "Pad", "PAD": "Pad", "PADV2": "Pad", "MIRROR_PAD": "Pad", "FusedBatchNormV3": "BatchNormalization",
 }  # fmt: skip
 
 

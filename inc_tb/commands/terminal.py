@@ -37,7 +37,7 @@ def progress_bar(what: str, total: int | None = None) -> Iterator[Callable[..., 
 
 
 def as_model(given: str) -> Any:
-    """A file, or what a function of a Python file returns: PyTorch models are code."""
+    """A file or folder, or what a function of a Python file returns: PyTorch models are code."""
     if ".py:" not in given:
         return Path(given)
     path, name = split_function(given)

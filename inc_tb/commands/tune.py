@@ -24,7 +24,7 @@ _ONNX_ONLY = ("quant_format", "calibrator", "reduce_range", "symmetric", "activa
     "--eval",
     "evaluate",
     metavar="FILE.PY:FUNCTION",
-    help="Gets a candidate (its path, or a PyTorch module), returns a number.",
+    help="Gets a candidate (the path of an ONNX or TFLite file, or the model itself), returns a number.",
 )
 @click.option("--tolerance", default=0.01, show_default=True, type=click.FloatRange(0), help="Loss that is accepted …")
 @click.option("--absolute", is_flag=True, help="… as a number instead of a share of fp32's.")
@@ -48,13 +48,14 @@ _ONNX_ONLY = ("quant_format", "calibrator", "reduce_range", "symmetric", "activa
 )
 @click.option("--dynamic", is_flag=True, help="Quantize dynamically, without calibrated ranges.")
 @click.option("--pt2e", is_flag=True, help="PyTorch: export the model and quantize it with torchao.")
+@click.option("--saved-model", is_flag=True, help="TensorFlow: quantize_saved_model instead of TFLite.")
 @click.option("--format", "quant_format", default="QDQ", show_default=True, type=click.Choice(["QDQ", "QOperator"]))
 @click.option(
     "--calibrator", default="minmax", show_default=True, type=click.Choice(["minmax", "entropy", "percentile"])
 )
 @click.option(
     "--per-channel/--no-per-channel", default=None,
-    help="A scale for each channel of the weights.  [default: no; PyTorch: yes]",
+    help="A scale for each channel of the weights.  [default: no; PyTorch, TensorFlow: yes]",
 )  # fmt: skip
 @click.option("--reduce-range", is_flag=True, help="7 bits for weights, for CPUs without VNNI.")
 @click.option("--symmetric", is_flag=True, help="Activations symmetric around zero.")
@@ -71,18 +72,19 @@ _ONNX_ONLY = ("quant_format", "calibrator", "reduce_range", "symmetric", "activa
 def tune(
     model: str | None, data: str | None, evaluate: str | None, tolerance: float, absolute: bool, lower_is_better: bool,
     strategy: str, max_trials: int, timeout: float, objectives: tuple[str, ...], samples: int | None, probe_s: float,
-    dynamic: bool, pt2e: bool, quant_format: str, calibrator: str, per_channel: bool | None, reduce_range: bool,
-    symmetric: bool, activation_type: str, weight_type: str, preprocess: bool, logdir: Path, resume: bool,
+    dynamic: bool, pt2e: bool, saved_model: bool, quant_format: str, calibrator: str, per_channel: bool | None,
+    reduce_range: bool, symmetric: bool, activation_type: str, weight_type: str, preprocess: bool, logdir: Path, resume: bool,
     rebuild: str | None, output: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Find the fewest ops of MODEL that must stay in fp32, prove it, and write the quantized model.
 
-    MODEL is an .onnx file, or file.py:function that returns a PyTorch model; then the best model's state_dict is
-    written, and of the options for the quantizer only --dynamic, --pt2e and --per-channel/--no-per-channel count.
+    MODEL is an .onnx file, a model of TensorFlow (SavedModel folder, .pb, .keras), or file.py:function that returns a
+    model. Of a PyTorch model the best one's state_dict is written. Options for the quantizer are ONNX Runtime's, but
+    for --per-channel/--no-per-channel, for PyTorch's --dynamic and --pt2e, and for TensorFlow's --saved-model.
 
     Exit code 0: the criterion holds; 1: it does not, the best model found is kept all the same.
     """
-    from inc_tb.capture import Quantizer, onnxruntime_quantizer, torch_quantizer
+    from inc_tb.capture import Quantizer, kind_of, onnxruntime_quantizer, tensorflow_quantizer, torch_quantizer
     from inc_tb.report import show_trial, show_tuned
     from inc_tb.tune import tune as tune_model
 
@@ -97,16 +99,23 @@ def tune(
             f"{' and '.join(missing)} missing; expected inc-tb tune MODEL --data D --eval file.py:function."
         )
     given = as_model(model)
-    if isinstance(given, Path):
-        if pt2e:
-            raise UsageError(f"--pt2e was given for {model}; expected a PyTorch model (file.py:function).")
-        quantizer: Quantizer = onnxruntime_quantizer(
+    kind = kind_of(given)
+    if pt2e and kind != "torch":
+        raise UsageError(f"--pt2e was given for {model}; expected a PyTorch model (file.py:function).")
+    if saved_model and kind != "tensorflow":
+        raise UsageError(f"--saved-model was given for {model}; expected a TensorFlow model (a folder, .pb, .keras).")
+    if kind == "tensorflow":
+        _refuse([*_ONNX_ONLY, "dynamic"], "TensorFlow")
+        approach = "saved-model" if saved_model else "tflite"
+        quantizer: Quantizer = tensorflow_quantizer(approach=approach, per_channel=per_channel is not False)
+    elif kind != "torch":
+        quantizer = onnxruntime_quantizer(
             approach="dynamic" if dynamic else "static", format=quant_format, calibrator=calibrator,
             per_channel=bool(per_channel), reduce_range=reduce_range, activation_type=activation_type,
             weight_type=weight_type, symmetric=symmetric, preprocess=preprocess,
         )  # fmt: skip
     else:
-        _refuse(_ONNX_ONLY)
+        _refuse(_ONNX_ONLY, "PyTorch")
         approach = ("pt2e-dynamic" if dynamic else "pt2e") if pt2e else "dynamic" if dynamic else "auto"
         quantizer = torch_quantizer(approach=approach, per_channel=per_channel is not False)
     printed = err if as_json else out
@@ -127,16 +136,17 @@ def tune(
     return 0 if found.met else 1
 
 
-def _refuse(options: Collection[str]) -> None:
-    """Options that say nothing about a PyTorch model."""
+def _refuse(options: Collection[str], framework: str) -> None:
+    """Options that say nothing about a model of another framework."""
     context = click.get_current_context()
     for name in options:
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             option = name.replace("quant_", "").replace("_", "-")
-            raise UsageError(f"--{option} was given for a PyTorch model; it is for ONNX Runtime. Leave it out.")
+            raise UsageError(f"--{option} was given for a {framework} model; it is for ONNX Runtime. Leave it out.")
 
 
 def _rebuild(name: str, model: str | None, data: str | None, logdir: Path, output: Path | None, as_json: bool) -> int:
+    from inc_tb.capture import kind_of
     from inc_tb.history import find_trial
     from inc_tb.tune import rebuild
 
@@ -145,7 +155,8 @@ def _rebuild(name: str, model: str | None, data: str | None, logdir: Path, outpu
     if told is None or calibration is None:
         raise UsageError(f"{logdir}: does not say which model and data the tuning had; give MODEL and --data.")
     source = as_model(told)
-    target = output if output is not None else logdir / f"{name}{'.onnx' if isinstance(source, Path) else '.pt'}"
+    suffix = {"torch": ".pt", "tensorflow": "" if trial.config.get("approach") == "saved-model" else ".tflite"}
+    target = output if output is not None else logdir / f"{name}{suffix.get(kind_of(source), '.onnx')}"
     rebuild(source, calibration, trial, target, samples=given.get("samples"))
     if as_json:
         print_json({"trial": name, "model": str(target), "fallback": trial.fallback, "config": trial.config})
