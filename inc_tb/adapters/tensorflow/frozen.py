@@ -141,7 +141,9 @@ class FrozenGraph(Graph):
         self.root[out] = value.root
         if value.quantization is None:
             value.quantization = found
-        if is_read and value.read == value.root and self.tensor(out).dtype in _FLOATS:
+        is_fixed = found is value.quantization and found is not None and found.scale is not None
+        can_be_read = self.tensor(out).dtype in _FLOATS or (is_fixed and not any(map(adds_to, self.readers[out])))
+        if is_read and value.read == value.root and can_be_read:
             value.read = out
 
     def _known(self, name: str) -> Array | None:
@@ -451,6 +453,11 @@ class FrozenGraph(Graph):
 
 def data_inputs(node: Any) -> list[str]:
     return [name_of(i) for i in node.input if not i.startswith("^")]
+
+
+def adds_to(node: Any) -> bool:
+    """Whether a kernel adds its result to one of its inputs, in the memory of that."""
+    return "Quantize" in node.op and ("Sum" in node.op or b"Sum" in attribute(node, "fused_ops").list.s)
 
 
 def name_of(tensor: str) -> str:

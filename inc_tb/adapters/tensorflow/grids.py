@@ -70,8 +70,9 @@ def of_round_trip(node: Any, inputs: list[str], constant: Constant) -> Quantizat
     ends = [constant(i) for i in inputs[1:3]] if attribute(node, "range_given").b else [None, None]
     if ends[0] is None or ends[1] is None:
         return Quantization(name, None, None, low, high)
-    reach = np.maximum(np.abs(ends[0]), np.abs(ends[1])).astype(np.float64).ravel()
-    scale = np.where(reach > 0, reach / high, 1.0).astype(np.float32)
+    below, above = (np.asarray(end, np.float64).ravel() for end in ends)
+    step = np.maximum(above / high, below / low) if is_signed else above / high
+    scale = np.where(step > 0, step, 1.0).astype(np.float32)
     axis = int(attribute(node, "axis").i) if "axis" in node.attr and attribute(node, "axis").i >= 0 else None
     return Quantization(name, scale, np.zeros(scale.shape, np.int64), low, high, axis)
 

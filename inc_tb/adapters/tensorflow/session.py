@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from inc_tb.adapters.tensorflow.frozen import FrozenGraph, bytes_of, data_inputs, session_config
-from inc_tb.adapters.tensorflow.grids import attribute
+from inc_tb.adapters.tensorflow.frozen import FrozenGraph, adds_to, bytes_of, data_inputs, session_config
 from inc_tb.adapters.tensorflow.library import tf
 from inc_tb.adapters.tensorflow.quiet import quiet
 from inc_tb.adapters.tensorflow.source import first_line
@@ -26,6 +25,7 @@ class FrozenEngine:
         self._sums = _summands(graph)
         self._copies = {root: f"inc_tb_copy_{i}" for i, root in enumerate(self._sums)}
         self._session = self._opened(self._watched()) if self._sums else opened(graph.tf_graph)
+        self._rounded = {root: f"inc_tb_rounded_{i}" for i, root in enumerate(_rounded_behind(graph))}
         self._pieces: tuple[frozenset[str], Any, dict[str, str]] | None = None
 
     def most_samples(self) -> int | None:
@@ -58,8 +58,9 @@ class FrozenEngine:
         _, session, places = self._pieces
         arrays = {places[root]: self._stored(root, given[root]) for root in cut}
         arrays |= {self.graph.input_roots[name]: array for name, array in feeds.items()}
-        made = self._fetch(session, {root: root for root in roots}, arrays)
-        return {root: self._as_read(root, array, False) for root, array in made.items()}
+        reads = {root: self._rounded.get(root, root) for root in roots}
+        made = self._fetch(session, reads, arrays)
+        return {root: self._as_read(root, array, root in self._rounded) for root, array in made.items()}
 
     def _can_be_fed(self, root: str) -> bool:
         value = self.graph.values[root]
@@ -88,6 +89,11 @@ class FrozenEngine:
                         graph_def, places[root], f"{node.name}/inc_tb", self.graph.tensor(root).dtype
                     )
                     node.input[:] = [fresh if name == root else places.get(name, name) for name in reads] + controls
+        for root, name in self._rounded.items():
+            node = graph_def.node.add()
+            node.CopyFrom(self.graph.nodes[self.graph.values[root].read])
+            node.name = name
+            node.input[:] = [root, *data_inputs(node)[1:]]
         for root, place in places.items():
             placeholder = graph_def.node.add(name=place, op="Placeholder")
             placeholder.attr["dtype"].type = self.graph.tensor(root).dtype.as_datatype_enum
@@ -133,11 +139,16 @@ def _summands(graph: FrozenGraph) -> dict[str, set[str]]:
     """Values that a kernel adds its result to in place, and the kernels: they crash where another holds the value."""
     found: dict[str, set[str]] = {}
     for node in graph.nodes.values():
-        is_sum = "Quantize" in node.op and ("Sum" in node.op or b"Sum" in attribute(node, "fused_ops").list.s)
-        for name in data_inputs(node)[2:] if is_sum else ():
+        for name in data_inputs(node)[2:] if adds_to(node) else ():
             if name in graph.root and graph.values[graph.root[name]].is_integer:
                 found.setdefault(name, set()).add(node.name)
     return found
+
+
+def _rounded_behind(graph: FrozenGraph) -> list[str]:
+    """Values that one node makes of what the op itself gives."""
+    found = [v for v in graph.values.values() if v.read != v.root and not v.is_integer and v.read in graph.nodes]
+    return [v.root for v in found if data_inputs(graph.nodes[v.read])[0] == v.root]
 
 
 def _add_dequantizer(graph_def: Any, source: str, name: str, dtype: Any) -> None:
