@@ -310,6 +310,8 @@ def _part(kind: str, module: str) -> ModuleType:
 def describe(model: Any) -> str:
     if model is None:
         return "None"
+    if isinstance(model, bytes | bytearray):
+        return f"a model of {len(model) / 1000:.0f} kB in memory"
     return str(model) if isinstance(model, str | PathLike) else f"a {type(model).__module__}.{type(model).__qualname__}"
 
 

@@ -79,7 +79,7 @@ def _config(logged: Run, recipe: Recipe, ops: Sequence[str], chosen: Sequence[Su
     patterns = exact_patterns(patterns_of(ops), ops, known) if is_merged else []
     tensors = {node.name: node.tensor for node in logged.diagnosis.graph}
     nameless = [name for name in ops if tensors.get(name) == name and "{tensor}" not in recipe.item]
-    if nameless:
+    if nameless and logged.diagnosis.framework == "onnx":
         say(f"Careful: without a name of their own in the file, so that no tool finds them: {', '.join(nameless)}.")
     modules = {node.name: node.module for node in logged.diagnosis.graph}
     return write(recipe, ops, tensors, patterns, modules) if ops else ""

@@ -73,8 +73,8 @@ def tune(
     model: str | None, data: str | None, evaluate: str | None, tolerance: float, absolute: bool, lower_is_better: bool,
     strategy: str, max_trials: int, timeout: float, objectives: tuple[str, ...], samples: int | None, probe_s: float,
     dynamic: bool, pt2e: bool, saved_model: bool, quant_format: str, calibrator: str, per_channel: bool | None,
-    reduce_range: bool, symmetric: bool, activation_type: str, weight_type: str, preprocess: bool, logdir: Path, resume: bool,
-    rebuild: str | None, output: Path | None, as_json: bool,
+    reduce_range: bool, symmetric: bool, activation_type: str, weight_type: str, preprocess: bool, logdir: Path,
+    resume: bool, rebuild: str | None, output: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Find the fewest ops of MODEL that must stay in fp32, prove it, and write the quantized model.
 

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from inc_tb.arrays import as_array
-from inc_tb.capture import describe, open_models
+from inc_tb.capture import describe, open_models, read_inputs
 from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import UsageError
@@ -26,12 +26,15 @@ class DiagnosisCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Compares the model, layer by layer, with a quantized one, every N epochs and at evaluations.
 
     With `quantize`, a function that quantizes a copy of the model (in place, or returning it), that is compared with
-    the model as it is: `quantize=lambda model: model.quantize("int8")`. With `reference` the model in training is
-    compared with that one. `data` is what the model takes, or batches of it, perhaps with labels as fit takes them;
-    `samples` of it are used, by default 4.
+    the model as it is: `quantize=lambda model: model.quantize("int8")`. With the TensorFlow backend it may return a
+    TFLite model, as its bytes or as a path. With `reference` the model in training is compared with that one; with
+    neither, the model in training has fake quantization (TensorFlow), and is compared with itself without it.
+    `data` is what the model takes, or batches of it, perhaps with labels as fit takes them; `samples` of it are used,
+    by default 4.
 
-    Logs go to `writer`, else to a run `quantization` in `log_dir`, with the epoch as the step, as keras'
-    TensorBoard callback has it. Models with the torch backend are taken.
+    Logs go to `writer`, which may be keras' own TensorBoard callback, so that they join its run `train`; else to a run
+    `quantization` in `log_dir`. The step is the epoch, as keras' TensorBoard callback has it. Models with the torch and
+    the TensorFlow backend are taken.
     """
 
     def __init__(
@@ -47,11 +50,11 @@ class DiagnosisCallback(keras.callbacks.Callback):  # type: ignore[misc]
         log_dir: str | PathLike[str] = "logs",
     ) -> None:
         super().__init__()
-        if reference is None and quantize is None:
+        if reference is None and quantize is None and keras.backend.backend() != "tensorflow":
             raise UsageError("nothing to compare with was given; expected quantize=…, reference=…, or both.")
         check_samples(samples)
         check_data(data)
-        if writer is not None:
+        if writer is not None and not isinstance(writer, keras.callbacks.TensorBoard):
             check_writer(writer)
         self._watch = Watch(
             every=every, at_evaluation=at_evaluation, reference=reference, quantize=quantize, copied=_copied,
@@ -96,6 +99,8 @@ class DiagnosisCallback(keras.callbacks.Callback):  # type: ignore[misc]
         return self._batches
 
     def _target(self) -> Any:
+        if isinstance(self._writer, keras.callbacks.TensorBoard):
+            return self._writer._train_writer
         if self._writer is not None:
             return self._writer
         if self._own is None:
@@ -127,9 +132,22 @@ def _compare(reference: Any, quantized: Any, batches: Iterable[Any]) -> Diagnosi
             from inc_tb.integrations.keras_torch import as_modules
 
             models = stack.enter_context(as_modules(reference)), stack.enter_context(as_modules(quantized))
-        found = diagnose(*models, batches)
-    found.reference, found.quantized = describe(reference), describe(quantized)
+        found = diagnose(*models, _as_called(models[0] if models[0] is not None else models[1], batches))
+    if reference is not None:
+        found.reference = describe(reference)
+    found.quantized = describe(quantized)
     return found
+
+
+def _as_called(model: Any, batches: Iterable[Any]) -> Iterable[Any]:
+    """The arrays of each batch under the names of the model's inputs, where that has other names for them."""
+    names = [i.name for i in read_inputs(model)]
+    return (
+        dict(zip(names, batch.values(), strict=True))
+        if set(batch) != set(names) and len(batch) == len(names)
+        else batch
+        for batch in batches
+    )
 
 
 def _named(batch: Any) -> Mapping[str, Any]:

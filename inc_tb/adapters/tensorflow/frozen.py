@@ -25,6 +25,7 @@ from inc_tb.adapters.tensorflow.grids import (
 )
 from inc_tb.adapters.tensorflow.kinds import ACTIVATIONS, WEIGHTED, composite_type, graph_type
 from inc_tb.adapters.tensorflow.library import tf
+from inc_tb.adapters.tensorflow.runtime import find_run_time_roundings
 from inc_tb.adapters.tensorflow.source import COMPOSITE, Frozen, first_line, source_of
 from inc_tb.capture import Array, Input
 from inc_tb.errors import ModelError
@@ -47,7 +48,7 @@ _WHOLE = {tf.qint8: "int8", tf.quint8: "uint8", tf.int8: "int8", tf.uint8: "uint
 _SUMS = {tf.qint32, tf.int32}
 _REST_OF_A_SUM = {
     "UniformQuantizedAdd", "UniformQuantizedClipByValue", "UniformRequantize", "Requantize", "RequantizePerChannel",
-    "Cast", "AddV2", "Add", "Sub", "Mul", "Maximum", "Minimum", "Relu", "Relu6", "Identity", "Round",
+    "Cast", "AddV2", "Add", "Sub", "Mul", "RealDiv", "Maximum", "Minimum", "Relu", "Relu6", "Identity", "Round",
 }  # fmt: skip
 """What scales the whole numbers that a product of integers has added up, and cuts them to size."""
 _MADE_OF = re.compile(r"(?:_\d{6,}_\d+)+$|\.+$|_eightbit_.*$")
@@ -67,7 +68,11 @@ class FrozenGraph(Graph):
         self.constants: set[str] = set()
         self._made: dict[str, Array] = {}
         self._skipped: set[str] = set()
-        self._integer_bias: dict[str, Quantization] = {}
+        self._run_time = find_run_time_roundings(self.nodes, data_inputs)
+        """Where Keras' int8 layers round what they read to a range of its own: node -> what it is of."""
+        scales = {name for rounding in self._run_time.values() for name in rounding.nodes} - set(self._run_time)
+        self._auxiliary = {out for name in scales for out in self._outputs(self.nodes[name])}
+        self._skipped |= scales
         self._read_inputs()
         for node in self.nodes.values():
             if node.name not in self._skipped:
@@ -109,9 +114,19 @@ class FrozenGraph(Graph):
         if node.op in _CONSTANTS or (inputs and all(i in self.constants for i in inputs) and node.op not in _RANDOM):
             self.constants.update(outputs)
             return
+        if (
+            inputs
+            and all(i in self.constants or i in self._auxiliary for i in inputs)
+            and node.name not in self._run_time
+        ):
+            self._auxiliary.update(outputs)
+            return
         first = inputs[0] if inputs else ""
         if first not in self.root:
             first = ""
+        if node.name in self._run_time:
+            self._join(self._run_time[node.name].source, outputs[0], unknown_grid("int8"), is_read=False)
+            return
         if first and node.op in _PASSING and node.name not in self.root:
             self.root[outputs[0]] = self.root[first]
         elif node.op == "IdentityN":
@@ -224,6 +239,7 @@ class FrozenGraph(Graph):
         )  # fmt: skip
         self._find_weight(step, node, inputs)
         step.bias = self._find_bias(step, node, inputs, chain)
+        step.is_dynamic = any(source_of(i)[0] in self._run_time for i in inputs)
         step.is_integer = bool(composite) or self._is_kernel(node) or node.op.startswith(("Uniform", "Xla"))
         step.activation = fused or (self._fused(node, composite) if step.type not in ACTIVATIONS else "")
         for out in kept:
@@ -245,9 +261,10 @@ class FrozenGraph(Graph):
         while len(readers := self.readers[name]) == 1 and readers[0].op in _REST_OF_A_SUM:
             following = readers[0]
             others = [i for i in data_inputs(following) if i != name and not i.startswith(f"{node.name}:")]
-            if any(i not in self.constants for i in others):
+            if not all(map(self._is_scale, others)):
                 break
-            if chain and self.tensor(name).dtype in _FLOATS and following.op not in (*ACTIVATIONS, "Identity", "Mul"):
+            is_scaled = chain and self.tensor(name).dtype in _FLOATS
+            if is_scaled and following.op not in (*ACTIVATIONS, "Identity", "Mul", "RealDiv"):
                 break
             chain.append(following)
             name = name_of(following.name)
@@ -256,6 +273,13 @@ class FrozenGraph(Graph):
             if following.op in ("UniformRequantize", "Requantize", "RequantizePerChannel"):
                 break
         return chain, fused
+
+    def _is_scale(self, name: str) -> bool:
+        """It depends on the data by the scale of what a layer reads, if at all."""
+        if name in self.constants or name in self._auxiliary:
+            return True
+        node = self.nodes[source_of(name)[0]]
+        return node.op in _CONSTANTS or (bool(node.input) and all(map(self._is_scale, data_inputs(node))))
 
     def _fused(self, node: Any, composite: str) -> str:
         words = [s.decode() for s in attribute(node, "fused_ops").list.s]
@@ -317,6 +341,8 @@ class FrozenGraph(Graph):
             return self._uniform(inputs[4:6], tf.int8, axis)
         if node.op.startswith("Xla"):
             return self._xla_weight_grid(step, node)
+        if any(source_of(i)[0] in self._run_time for i in inputs):
+            return self._keras_weight_grid(node)
         if self._is_kernel(node) and self.tensor(step.weight).dtype in _WHOLE:
             at = 5 if self._has_bias(node) else 4
             ends = [self._known(i) for i in inputs[at : at + 2]]
@@ -336,6 +362,13 @@ class FrozenGraph(Graph):
             return None
         scale = before.scale if before is not None and before.scale is not None else np.ones(1, np.float32)
         return grid("int8", factor.ravel() / scale, 0, -1)
+
+    def _keras_weight_grid(self, node: Any) -> Quantization | None:
+        """The divisor behind the sum is the input's scale times the weights', each as steps for one."""
+        chain, _ = self._behind_sum(node)
+        divisor = next((self.nodes[source_of(data_inputs(n)[1])[0]] for n in chain if n.op == "RealDiv"), None)
+        factors = [i for i in data_inputs(divisor) if i not in self._auxiliary] if divisor is not None else []
+        return grid("int8", 1 / self.raw(factors[0]).ravel(), 0, -1) if len(factors) == 1 else None
 
     def _rounded_constant(self, name: str, axis: int) -> Quantization | None:
         """The rounding that a constant went through in the graph."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -24,6 +24,7 @@ _CALL = re.compile(r"^(?:(?:tf\.)?(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
 COMPOSITE = re.compile(r"^(?:__inference_)?(?:composite_)?((?:de)?quantize_i8|quantized_\w+?_fn)(?:_\d+)*$")
 """Functions that `quantize_saved_model` makes."""
 _VARIABLES = {"VariableV2", "Variable", "VarHandleOp"}
+_CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 _NO_RESULTS = {"NoOp", "Assert", "Const", "Placeholder", "HostConst"}
 
 
@@ -237,7 +238,7 @@ def _from_function(concrete: Any, name: str, names: Sequence[str] | None = None)
             frozen = convert_variables_to_constants_v2(concrete, lower_control_flow=False)
     except Exception as error:  # TensorFlow raises many unrelated classes
         raise ModelError(f"{name}: its variables cannot be made constants: {first_line(error)}") from error
-    graph_def = frozen.graph.as_graph_def()
+    graph_def = _inlined(frozen.graph.as_graph_def())
     given = list(names or getattr(concrete, "_arg_keywords", None) or ())
     tensors = [t.name for t in frozen.inputs]
     if len(given) != len(tensors):
@@ -245,6 +246,39 @@ def _from_function(concrete: Any, name: str, names: Sequence[str] | None = None)
     inputs = list(zip(given, tensors, strict=True))
     outputs = list(zip(_result_names(concrete), [t.name for t in frozen.outputs], strict=False))
     return _without_call_names(Frozen(name, graph_def, inputs, outputs))
+
+
+def _inlined(graph_def: Any) -> Any:
+    """With the bodies of the functions that freezing leaves alone, which are those to be compiled: Keras's grouped
+    convolutions. What was the call hands on the results.
+    """
+    bodies = {f.signature.name: f for f in graph_def.library.function if not COMPOSITE.match(f.signature.name)}
+    if not any(n.op in _CALLS and n.attr["f"].func.name in bodies for n in graph_def.node):
+        return graph_def
+    made = tf.compat.v1.GraphDef()
+    made.library.CopyFrom(graph_def.library)
+    for node in graph_def.node:
+        if node.op not in _CALLS or node.attr["f"].func.name not in bodies:
+            made.node.add().CopyFrom(node)
+            continue
+        body = bodies[node.attr["f"].func.name]
+        inner, flat = function_def_to_graph_def(body)
+        given = {a.name: i for a, i in zip(body.signature.input_arg, node.input, strict=False)}
+        for part in inner.node:
+            if part.name not in given:
+                part.input[:] = [_within(node.name, i, given) for i in part.input]
+                part.name = f"{node.name}/{part.name}"
+                made.node.add().CopyFrom(part)
+        results = [flat[body.ret[result.name]] for result in body.signature.output_arg]
+        end = made.node.add(name=node.name, op="IdentityN", input=[_within(node.name, r, given) for r in results])
+        end.attr["T"].CopyFrom(node.attr["Tout"])
+    return _inlined(made)
+
+
+def _within(call: str, reference: str, given: Mapping[str, str]) -> str:
+    mark, name = ("^", reference[1:]) if reference.startswith("^") else ("", reference)
+    source = given.get(source_of(name)[0])
+    return f"{mark}{source_of(source)[0] if mark else source}" if source else f"{mark}{call}/{name}"
 
 
 def _result_names(concrete: Any) -> list[str]:
@@ -293,13 +327,15 @@ def as_reference(frozen: Frozen | Lite) -> Frozen:
         raise ModelError(f"{frozen.name}: needs a reference beside it; expected the fp32 model. Give it first.")
     graph_def = tf.compat.v1.GraphDef()
     graph_def.CopyFrom(frozen.graph_def)
-    for node in graph_def.node:
-        if node.op.startswith(("FakeQuantWithMinMax", "QuantizeAndDequantize")):
-            dtype = node.attr["T"].type if "T" in node.attr else tf.float32.as_datatype_enum
-            name, first = node.name, node.input[0]
-            node.Clear()
-            node.MergeFrom(tf.compat.v1.NodeDef(name=name, op="Identity", input=[first]))
-            node.attr["T"].type = dtype
+    rounding = [node for node in graph_def.node if node.op.startswith(("FakeQuantWithMinMax", "QuantizeAndDequantize"))]
+    if not rounding:
+        raise ModelError(f"{frozen.name}: has no fake quantization to leave out; expected a reference beside it.")
+    for node in rounding:
+        dtype = node.attr["T"].type if "T" in node.attr else tf.float32.as_datatype_enum
+        name, first = node.name, node.input[0]
+        node.Clear()
+        node.MergeFrom(tf.compat.v1.NodeDef(name=name, op="Identity", input=[first]))
+        node.attr["T"].type = dtype
     return replace(frozen, name=f"{frozen.name} without fake quantization", graph_def=graph_def)
 
 
