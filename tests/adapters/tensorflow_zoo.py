@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -170,7 +170,7 @@ def keras_net() -> Any:
         x = layers.Activation("hard_swish", name="hs")(layers.BatchNormalization(name="bn1")(x))
         x = layers.Add(name="add")([x, layers.Conv2D(8, 1, name="pw")(x)])
         x = layers.Dense(10, activation="softmax", name="fc")(layers.GlobalAveragePooling2D(name="gap")(x))
-        model = keras.Model(given, x)
+        model = keras.Model(given, x, name="net")
     draw = np.random.default_rng(1)
     for weight in model.weights:
         name = weight.path.rpartition("/")[2]
@@ -221,27 +221,31 @@ def quantize_saved(path: Path, target: Path, op_set: str, data: Sequence[Mapping
 
 
 def lite(model: Any, kind: str, samples: Array, *, fixed: int | None = None) -> bytes:
+    with quiet():
+        return bytes(converter(model, kind, samples, fixed=fixed).convert())
+
+
+def converter(model: Any, kind: str, samples: Array, *, fixed: int | None = None) -> Any:
     """A graph or a Keras model; kinds: float, int8, tensor (one scale for all channels), full, 16x8, dynamic, half."""
     with quiet():
         if isinstance(model, tf.compat.v1.GraphDef):
-            converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete(model, fixed)])
+            made = tf.lite.TFLiteConverter.from_concrete_functions([concrete(model, fixed)])
         else:
-            converter = tf.lite.TFLiteConverter.from_keras_model(model)
-        if kind != "float":
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        if kind in ("int8", "tensor", "full", "16x8"):
-            converter.representative_dataset = lambda: ([x[None]] for x in samples)
-        converter._experimental_disable_per_channel = kind == "tensor"
-        if kind == "16x8":
-            converter.target_spec.supported_ops = [
-                tf.lite.OpsSet.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8
-            ]
-        elif kind == "full":
-            converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
-            converter.inference_input_type = converter.inference_output_type = tf.int8
-        elif kind == "half":
-            converter.target_spec.supported_types = [tf.float16]
-        return bytes(converter.convert())
+            made = tf.lite.TFLiteConverter.from_keras_model(model)
+    if kind != "float":
+        made.optimizations = [tf.lite.Optimize.DEFAULT]
+    if kind in ("int8", "tensor", "full", "16x8"):
+        made.representative_dataset = lambda: ([x[None]] for x in samples)
+    made._experimental_disable_per_channel = kind == "tensor"
+    ops = tf.lite.OpsSet
+    if kind == "16x8":
+        made.target_spec.supported_ops = [ops.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8]
+    elif kind == "full":
+        made.target_spec.supported_ops = [ops.TFLITE_BUILTINS_INT8]
+        made.inference_input_type = made.inference_output_type = tf.int8
+    elif kind == "half":
+        made.target_spec.supported_types = [tf.float16]
+    return made
 
 
 def weight_only(content: bytes) -> bytes:
@@ -389,8 +393,3 @@ def dequantized(whole: Array, scale: Array, zero: Array, axis: int = -1) -> Arra
 
 def quantized(values: Array, scale: Array, zero: Array, limits: tuple[int, int]) -> Array:
     return np.clip(np.rint(values / scale.reshape(())) + zero.reshape(()), *limits)
-
-
-def batches_of(make: Callable[[int, int], Array], name: str) -> Iterator[Feeds]:
-    yield {name: make(7, 200)}
-    yield {name: make(5, 300)}
