@@ -16,13 +16,15 @@ from inc_tb.tune import Tuned, tune
 
 if TYPE_CHECKING:
     from inc_tb.adapters.onnx.quantizer import OnnxRuntimeQuantizer
+    from inc_tb.adapters.tensorflow.quantizer import TensorFlowQuantizer
     from inc_tb.adapters.torch.quantizer import TorchQuantizer
     from inc_tb.events import Run, SummaryWriter, load, log_diagnosis, log_histogram
 
 __version__ = "0.1.0"
 __all__ = [
     "Diagnosis", "IncTbError", "OnnxRuntimeQuantizer", "Probe", "Quantizer", "Run", "Suggestion", "SummaryWriter",
-    "TorchQuantizer", "Trial", "Tuned", "diagnose", "load", "log_diagnosis", "log_histogram", "probe", "tune",
+    "TensorFlowQuantizer", "TorchQuantizer", "Trial", "Tuned", "diagnose", "load", "log_diagnosis", "log_histogram",
+    "probe", "tune",
 ]  # fmt: skip
 
 
@@ -36,6 +38,10 @@ def __getattr__(name: str) -> Any:
         from inc_tb.adapters.onnx.quantizer import OnnxRuntimeQuantizer
 
         return OnnxRuntimeQuantizer
+    if name == "TensorFlowQuantizer":
+        from inc_tb.adapters.tensorflow.quantizer import TensorFlowQuantizer
+
+        return TensorFlowQuantizer
     if name == "TorchQuantizer":
         from inc_tb.adapters.torch.quantizer import TorchQuantizer
 
