@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,9 @@ from inc_tb.capture import describe
 from inc_tb.errors import ModelError
 
 _EXPECTED = "Expected a frozen graph (.pb), a SavedModel folder, a Keras file (.keras), or a TFLite file (.tflite)."
+_BY_HAND = (
+    "Call it once with data, or give a concrete function: tf.function(model).get_concrete_function(tf.TensorSpec(...))."
+)
 _CALL = re.compile(r"^(?:(?:tf\.)?(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
 COMPOSITE = re.compile(r"^(?:__inference_)?(?:composite_)?((?:de)?quantize_i8|quantized_\w+?_fn)(?:_\d+)*$")
 """Functions that `quantize_saved_model` makes."""
@@ -135,8 +139,8 @@ def _only_signature(signatures: Any, name: str) -> Any:
     chosen = "serving_default" if "serving_default" in names else names[0] if len(names) == 1 else None
     if chosen is None:
         raise ModelError(
-            f"{name}: has the signatures {names}; expected serving_default, or one alone. Give one of them: "
-            "tf.saved_model.load(path).signatures[name]."
+            f"{name}: has the signatures {names}; expected serving_default, or one alone. Load it, keep what "
+            "tf.saved_model.load(path) returns, and give one of its signatures[name]."
         )
     return signatures[chosen]
 
@@ -173,15 +177,17 @@ def _from_keras(model: Any) -> Frozen:
     backend = _backend(model)
     if backend != "tensorflow":
         raise ModelError(f"{name} runs on the Keras backend {backend}; expected tensorflow (KERAS_BACKEND).")
-    inputs = _keras_inputs(model, name)
-    specs = [tf.TensorSpec(i.shape, i.dtype, name=_plain(i.name)) for i in inputs]
+    names, specs, structure = _keras_inputs(model, name)
 
     def call(*arguments: Any) -> Any:
-        return model(tf.nest.pack_sequence_as(_structure(model), list(arguments)), training=False)
+        return model(tf.nest.pack_sequence_as(structure, list(arguments)), training=False)
 
-    with quiet():
-        concrete = tf.function(call, autograph=False).get_concrete_function(*specs)
-    found = _from_function(concrete, name, names=[i.name for i in inputs])
+    try:
+        with quiet():
+            concrete = tf.function(call, autograph=False).get_concrete_function(*specs)
+    except Exception as error:  # the user's own layers may raise anything
+        raise ModelError(f"{name}: cannot be called: {type(error).__name__}: {first_line(error)} {_BY_HAND}") from error
+    found = _from_function(concrete, name, names=names)
     found.layers = frozenset(_layer_names(model))
     return found
 
@@ -194,17 +200,40 @@ def _backend(model: Any) -> str:
     return str(keras.backend.backend())
 
 
-def _keras_inputs(model: Any, name: str) -> Sequence[Any]:
+def _keras_inputs(model: Any, name: str) -> tuple[list[str], list[Any], Any]:
+    """Names and specs of the inputs, and how a call has them."""
     try:
         inputs = list(model.inputs or ())
     except (AttributeError, ValueError):
         inputs = []
-    if not inputs:
-        raise ModelError(
-            f"{name} does not know its inputs yet; expected a functional or sequential model. Give a concrete "
-            "function instead: tf.function(model).get_concrete_function(tf.TensorSpec(...))."
-        )
-    return inputs
+    if inputs:
+        names = [str(i.name) for i in inputs]
+        return names, [tf.TensorSpec(i.shape, i.dtype, _plain(i.name)) for i in inputs], _structure(model)
+    shapes = model.get_build_config() if getattr(model, "built", False) and hasattr(model, "get_build_config") else None
+    if not shapes or not shapes.get("input_shape"):
+        raise ModelError(f"{name} does not know its inputs yet; expected a model that has been built. {_BY_HAND}")
+    first = next(iter(inspect.signature(model.call).parameters), "inputs")
+    named = _named_shapes(shapes["input_shape"], "", first)
+    specs = tf.nest.map_structure(lambda leaf: tf.TensorSpec((None, *leaf.shape[1:]), model.input_dtype), named)
+    flat = tf.nest.flatten(named)
+    return [leaf.name for leaf in flat], tf.nest.flatten(specs), specs
+
+
+@dataclass
+class _Shape:
+    name: str
+    shape: Sequence[int | None]
+
+
+def _named_shapes(shapes: Any, name: str, first: str) -> Any:
+    """What a model of the user's own class has seen, in the form in which it takes it."""
+    if isinstance(shapes, Mapping):
+        return {
+            key: _named_shapes(value, f"{name}/{key}" if name else str(key), first) for key, value in shapes.items()
+        }
+    if all(n is None or isinstance(n, int) for n in shapes):
+        return _Shape(name or first, tuple(shapes))
+    return [_named_shapes(part, f"{name or first}_{at}", first) for at, part in enumerate(shapes)]
 
 
 def _structure(model: Any) -> Any:
@@ -236,6 +265,11 @@ def _from_function(concrete: Any, name: str, names: Sequence[str] | None = None)
     try:
         with quiet():
             frozen = convert_variables_to_constants_v2(concrete, lower_control_flow=False)
+    except AssertionError as error:
+        raise ModelError(
+            f"{name}: the variables that it uses are gone; expected the model that owns them to be there. Keep what "
+            "tf.saved_model.load returned, or the module, in a variable."
+        ) from error
     except Exception as error:  # TensorFlow raises many unrelated classes
         raise ModelError(f"{name}: its variables cannot be made constants: {first_line(error)}") from error
     graph_def = _inlined(frozen.graph.as_graph_def())
