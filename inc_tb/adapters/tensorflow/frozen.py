@@ -106,6 +106,13 @@ class FrozenGraph(Graph):
             raise ModelError(f"{self.name}: its result {name} does not depend on its inputs; expected a network.")
         return self.root[name]
 
+    def run_time_axes(self, step: Step) -> tuple[int, ...]:
+        """Over which a layer of Keras seeks the largest magnitude of what it reads."""
+        rounded = (source_of(i)[0] for i in data_inputs(self.nodes[step.name]))
+        nodes = next(self._run_time[name].nodes for name in rounded if name in self._run_time)
+        largest = next((self.nodes[name] for name in nodes if self.nodes[name].op == "Max"), None)
+        return tuple(np.ravel(self.raw(data_inputs(largest)[1])).tolist()) if largest is not None else (-1,)
+
     # reading
 
     def _read(self, node: Any) -> None:

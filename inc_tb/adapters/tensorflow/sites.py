@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,14 +21,22 @@ from inc_tb.capture import Array, Site, Unit
 from inc_tb.records import Quantization
 
 
+class OwnRange(NamedTuple):
+    """A range that is found while the model runs."""
+
+    axes: tuple[int, ...] | None
+    """Over which the largest values are sought; None is all of a sample."""
+    is_symmetric: bool
+
+
 @dataclass
 class Rounding:
     """How the sites are carried out in the reference."""
 
     tensors: dict[str, tuple[str, Quantization]] = field(default_factory=dict)
     """Site -> the value that is rounded for all who read it."""
-    reads: dict[str, tuple[str, str, Quantization | None]] = field(default_factory=dict)
-    """Site -> the value, and the node that reads it rounded; None is a range found while the model runs."""
+    reads: dict[str, tuple[str, str, Quantization | OwnRange]] = field(default_factory=dict)
+    """Site -> the value, and the node that reads it rounded."""
     weights: dict[str, tuple[str, str, Array]] = field(default_factory=dict)
     """Site -> the node, its tensor of weights, and the rounded ones."""
 
@@ -52,7 +61,7 @@ class Sites:
             self._add_tensor_sites()
         for match in self._starters.values():
             if match.twin.is_dynamic and match.step.values:
-                self._add_read(match, match.step.name, match.step.values[0], None)
+                self._add_read(match, match.step.name, match.step.values[0], self._own_range(match))
 
     def _find_grids(self) -> dict[str, Quantization]:
         found = {}
@@ -120,7 +129,13 @@ class Sites:
             and np.array_equal(np.asarray(mine.zero_point), np.asarray(theirs.zero_point))
         )
 
-    def _add_read(self, match: Match, node: str, value: str, grid: Quantization | None, shared: str = "") -> None:
+    def _own_range(self, match: Match) -> OwnRange:
+        """Of each row for products of matrices, else of each sample, as TFLite does it; or as the graph says."""
+        if isinstance(self._matching.quantized, FrozenGraph):
+            return OwnRange(self._matching.quantized.run_time_axes(match.twin), is_symmetric=True)
+        return OwnRange((-1,) if match.step.type == "MatMul" else None, is_symmetric=False)
+
+    def _add_read(self, match: Match, node: str, value: str, grid: Quantization | OwnRange, shared: str = "") -> None:
         name = f"{value} for {node}"
         self.rounding.reads[name] = value, node, grid
         self.all.append(Site(name, "activation", frozenset([match.step.name]), shared or name))

@@ -16,12 +16,11 @@ import numpy.typing as npt
 from inc_tb.adapters.tensorflow.adapter import fitted, split
 from inc_tb.adapters.tensorflow.engines import open_graph
 from inc_tb.adapters.tensorflow.frozen import FrozenGraph, data_inputs, session_config
-from inc_tb.adapters.tensorflow.kinds import graph_type
 from inc_tb.adapters.tensorflow.library import tf
 from inc_tb.adapters.tensorflow.match import Matching
 from inc_tb.adapters.tensorflow.model import open_results
 from inc_tb.adapters.tensorflow.session import full_name
-from inc_tb.adapters.tensorflow.sites import Sites
+from inc_tb.adapters.tensorflow.sites import OwnRange, Sites
 from inc_tb.adapters.tensorflow.source import as_reference, first_line, open_source
 from inc_tb.capture import Array, Batch, Input, Outputs
 from inc_tb.errors import MismatchError, ModelError
@@ -30,6 +29,7 @@ from inc_tb.records import Quantization
 MASK = "inc_tb_mask"
 _SOFTMAX = {"Softmax", "LogSoftmax"}
 _LARGEST = 2**31 - 1
+_KERAS_EPSILON = 1e-7
 
 
 class TensorFlowSwitches:
@@ -128,8 +128,7 @@ class TensorFlowSwitches:
                 read = self._moved.get(root, name)
                 if (node.name, root) in reads:
                     site, read_as = reads[node.name, root]
-                    is_by_row = graph_type(node.op) == "MatMul"
-                    read = edit.add_rounding(self._place[site], read, read_as, self._dtype(root), is_by_row=is_by_row)
+                    read = edit.add_rounding(self._place[site], read, read_as, self._dtype(root))
                 elif (node.name, name) in weights:
                     site, array = weights[node.name, name]
                     read = edit.add_choice(self._place[site], name, array)
@@ -165,13 +164,11 @@ class _Edit:
             switches.attr["num"].i = count
             switches.attr["T"].type = tf.bool.as_datatype_enum
 
-    def add_rounding(
-        self, place: int, source: str, grid: Quantization | None, dtype: Any, *, is_by_row: bool = False
-    ) -> str:
+    def add_rounding(self, place: int, source: str, grid: Quantization | OwnRange, dtype: Any) -> str:
         name = f"inc_tb_{place}"
         self._switch(name, place, source, dtype)
-        if grid is None:
-            self._dynamic(name, dtype, is_by_row)
+        if isinstance(grid, OwnRange):
+            self._dynamic(name, dtype, grid)
         else:
             self._fixed(name, grid)
         return self._merge(name, [name, f"{name}/rounded"], dtype)
@@ -207,17 +204,20 @@ class _Edit:
         node.attr["num_bits"].i = max(2, int(np.ceil(np.log2(steps))))
         node.attr["narrow_range"].b = steps & (steps - 1) != 0
 
-    def _dynamic(self, name: str, dtype: Any, is_by_row: bool) -> None:
-        """To a range of each sample's own; of each row for products of matrices. As TFLite does it."""
+    def _dynamic(self, name: str, dtype: Any, found: OwnRange) -> None:
         with tf.Graph().as_default() as graph:
             x = tf.compat.v1.placeholder(dtype, name="x")
-            axes = tf.constant([-1]) if is_by_row else tf.range(1, tf.rank(x))
-            low = tf.minimum(tf.reduce_min(x, axes, keepdims=True), 0)
-            high = tf.maximum(tf.reduce_max(x, axes, keepdims=True), 0)
-            scale = tf.where(high > low, (high - low) / 255, tf.ones_like(high))
-            zero = tf.clip_by_value(tf.round(-128 - low / scale), -128, 127)
-            whole = tf.clip_by_value(tf.round(x / scale) + zero, -128, 127)
-            tf.multiply(whole - zero, scale, name="rounded")
+            axes = tf.range(1, tf.rank(x)) if found.axes is None else tf.constant(found.axes)
+            if found.is_symmetric:  # as Keras does it
+                scale = 127 / (tf.reduce_max(tf.abs(x), axes, keepdims=True) + _KERAS_EPSILON)
+                tf.divide(tf.clip_by_value(tf.round(x * scale), -127, 127), scale, name="rounded")
+            else:  # as TFLite does it
+                low = tf.minimum(tf.reduce_min(x, axes, keepdims=True), 0)
+                high = tf.maximum(tf.reduce_max(x, axes, keepdims=True), 0)
+                scale = tf.where(high > low, (high - low) / 255, tf.ones_like(high))
+                zero = tf.clip_by_value(tf.round(-128 - low / scale), -128, 127)
+                whole = tf.clip_by_value(tf.round(x / scale) + zero, -128, 127)
+                tf.multiply(whole - zero, scale, name="rounded")
         for node in graph.as_graph_def().node:
             if node.name != "x":
                 inputs = [f"{name}:1" if i == "x" else f"{name}/{i}" for i in node.input]
