@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tensorflow.lite.tools import flatbuffer_utils
 
 from inc_tb.adapters.tensorflow.library import tf
 from inc_tb.adapters.tensorflow.quiet import quiet
@@ -29,7 +30,10 @@ def net(build: Net) -> Net:
 
 def built(name: str, seed: int = 0) -> Any:
     keras.utils.clear_session()
-    return randomized(NETS[name](), seed)
+    model = randomized(NETS[name](), seed)
+    if name == "twins":
+        model.get_layer("b1").set_weights(model.get_layer("a1").get_weights())
+    return model
 
 
 def randomized(model: Any, seed: int = 0) -> Any:
@@ -52,9 +56,11 @@ def randomized(model: Any, seed: int = 0) -> Any:
     return model
 
 
-def feeds(model: Any, rows: int = 2, seed: int = 1) -> dict[str, Array]:
+def feeds(model: Any, seed: int = 1) -> dict[str, Array]:
+    """Two samples, unless the model takes one."""
     rng = np.random.default_rng(seed)
-    return {i.name: _samples(rng, [rows, *(n or 6 for n in i.shape[1:])], str(i.dtype)) for i in model.inputs}
+    shapes = {i.name: [i.shape[0] or 2, *(n or 6 for n in i.shape[1:])] for i in model.inputs}
+    return {i.name: _samples(rng, shapes[i.name], str(i.dtype)) for i in model.inputs}
 
 
 def _samples(rng: np.random.Generator, shape: Sequence[int], dtype: str) -> Array:
@@ -385,7 +391,8 @@ def two_outputs() -> Any:
     inputs = keras.Input((8, 8, 3))
     x = layers.Conv2D(4, 3, activation="relu")(inputs)
     y = layers.Conv2D(4, 3, padding="same")(x)
-    return keras.Model(inputs, [layers.Flatten()(y), layers.Dense(3)(layers.GlobalAveragePooling2D()(layers.ReLU()(y)))])
+    z = layers.Dense(3)(layers.GlobalAveragePooling2D()(layers.ReLU()(y)))
+    return keras.Model(inputs, [layers.Flatten()(y), z])
 
 
 @net
@@ -425,7 +432,7 @@ def shapes() -> Any:
     inputs = keras.Input((4, 4, 6))
     x = layers.Conv2D(6, 3, padding="same", activation="relu")(inputs)
     a, b = keras.ops.split(x, 2, axis=-1)
-    x = layers.Concatenate()([b, a[:, ::-1], x[:, :, ::2, :3].__class__ and a])
+    x = layers.Concatenate()([b, a[:, ::-1], a])
     x = layers.Permute((3, 1, 2))(x)
     x = layers.Reshape((9, 16))(x)
     x = layers.Dense(8)(x)
@@ -452,6 +459,24 @@ def rescaling() -> Any:
 
 
 @net
+def einsum_dense() -> Any:
+    inputs = keras.Input((5, 6))
+    x = layers.EinsumDense("abc,cde->abde", (None, 2, 4), bias_axes="de", activation="relu")(inputs)
+    x = layers.EinsumDense("abde,def->abf", (None, 6), bias_axes="f")(x)
+    return keras.Model(inputs, keras.ops.einsum("abc,abd->acd", x, inputs))
+
+
+@net
+def pools() -> Any:
+    """Of several windows side by side, as in spatial pyramids: shapes do not tell them apart."""
+    inputs = keras.Input((8, 8, 4))
+    x = layers.Conv2D(4, 1, activation="relu")(inputs)
+    x = layers.Concatenate()([layers.MaxPooling2D(n, 1, "same")(x) for n in (5, 3, 7)] + [x])
+    slices = [x[:, :4], x[:, 4:], x[:, 2:6]]
+    return keras.Model(inputs, layers.Conv2D(2, 1)(layers.Concatenate()(slices)))
+
+
+@net
 def twins() -> Any:
     """Two branches that begin with the very same weights."""
     inputs = keras.Input((8, 8, 3))
@@ -464,8 +489,8 @@ def twins() -> Any:
 # conversion
 
 
-def to_lite(model: Any, kind: str = "float", data: Feeds | None = None, **options: Any) -> bytes:
-    """As users convert a Keras model: float, float16, dynamic, int8, int8 in and out, or int16."""
+def to_lite(model: Any, kind: str = "float", data: Feeds | None = None) -> bytes:
+    """As users convert a Keras model: float, float16, dynamic, int8, or int8_io with whole numbers at both ends."""
     return converted(tf.lite.TFLiteConverter.from_keras_model(model), kind, data)
 
 
@@ -474,12 +499,23 @@ def converted(converter: Any, kind: str = "float", data: Feeds | None = None) ->
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if kind == "float16":
         converter.target_spec.supported_types = [tf.float16]
-    if kind in ("int8", "int8_io", "int16"):
+    if kind in ("int8", "int8_io"):
         assert data is not None
-        samples = [{name: array[i : i + 1] for name, array in data.items()} for i in range(len(next(iter(data.values()))))]
+        rows = len(next(iter(data.values())))
+        samples = [{name: array[i : i + 1] for name, array in data.items()} for i in range(rows)]
         converter.representative_dataset = lambda: iter(samples)
     if kind == "int8_io":
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
         converter.inference_input_type = converter.inference_output_type = tf.int8
     with quiet():
         return bytes(converter.convert())
+
+
+def without_names(content: bytes) -> bytes:
+    """The same file with its tensors called t0, t1, ..., and without signatures, as other converters write it."""
+    model = flatbuffer_utils.read_model_from_bytearray(bytearray(content))
+    for subgraph in model.subgraphs:
+        for at, tensor in enumerate(subgraph.tensors):
+            tensor.name = f"t{at}".encode()
+    model.signatureDefs = None
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))

@@ -23,7 +23,7 @@ from inc_tb.adapters.tensorflow.grids import (
     of_round_trip,
     unknown_grid,
 )
-from inc_tb.adapters.tensorflow.kinds import ACTIVATIONS, WEIGHTED, composite_type, graph_type
+from inc_tb.adapters.tensorflow.kinds import ACTIVATIONS, LOOPS, WEIGHTED, composite_type, graph_type
 from inc_tb.adapters.tensorflow.library import tf
 from inc_tb.adapters.tensorflow.runtime import find_run_time_roundings
 from inc_tb.adapters.tensorflow.source import COMPOSITE, Frozen, first_line, source_of
@@ -234,6 +234,8 @@ class FrozenGraph(Graph):
         made = self._outputs(end) if chain else outputs
         # A quantized kernel gives the range of its result beside it; those are no values.
         kept = made[:1] if self._is_kernel(end) else [m for m in made if self._is_value(m)]
+        if graph_type(node.op) in LOOPS:  # what else they hand around is nobody's business
+            kept = [m for m in kept if self._is_read(m)] or kept[:1]
         if not kept or not self._is_value(kept[0]):
             return
         self._skipped.update(n.name for n in chain)
@@ -256,6 +258,9 @@ class FrozenGraph(Graph):
 
     def _is_value(self, name: str) -> bool:
         return self.tensor(name).dtype in _FLOATS or self.tensor(name).dtype in _WHOLE
+
+    def _is_read(self, name: str) -> bool:
+        return bool(self.readers[name]) or any(name_of(tensor) == name for _, tensor in self.source.outputs)
 
     def _is_kernel(self, node: Any) -> bool:
         return "Quantize" in node.op or node.op.startswith("Requantize")

@@ -21,6 +21,7 @@ _GRAPH: Mapping[str, str] = {
     "QuantizedRelu": "Relu", "QuantizedRelu6": "Relu6", "QuantizedConcat": "Concat", "QuantizedBiasAdd": "Add",
     "UniformRequantize": "Requantize", "Requantize": "Requantize", "RequantizePerChannel": "Requantize",
     "QuantizedConv2DPerChannel": "Conv", "QuantizedConv2D": "Conv", "QuantizedDepthwiseConv2D": "Conv",
+    "StatelessWhile": "While", "StatelessIf": "If",
     "QuantizedMatMul": "MatMul", "QuantizedBatchMatMul": "MatMul", "QuantizedFusedBatchNorm": "BatchNorm",
     "_QuantizedFusedBatchNorm": "BatchNorm", "_QuantizedTranspose": "Transpose", "QuantizedResizeBilinear":
     "ResizeBilinear", "_FusedBatchNormEx": "BatchNorm", "_MklLayerNorm": "LayerNorm",
@@ -43,6 +44,8 @@ _LITE: Mapping[str, str] = {
     "L2_NORMALIZATION": "L2Normalize", "LOCAL_RESPONSE_NORMALIZATION": "LRN", "QUANTIZE": "Requantize",
     "BATCH_TO_SPACE_ND": "BatchToSpaceND", "SPACE_TO_BATCH_ND": "SpaceToBatchND", "CUMSUM": "Cumsum",
     "REVERSE_V2": "ReverseV2", "SIN": "Sin", "COS": "Cos", "FLOOR": "Floor", "ROUND": "Round",
+    "WHILE": "While", "IF": "If", "CAST": "Cast", "CEIL": "Ceil", "SIGN": "Sign", "ONE_HOT": "OneHot",
+    "GATHER_ND": "GatherNd", "SCATTER_ND": "ScatterNd", "TOPK_V2": "TopKV2",
 }  # fmt: skip
 WEIGHTED = {"Conv", "ConvTranspose", "MatMul"}
 RESHAPES = {"Reshape"}
@@ -51,6 +54,7 @@ ACTIVATIONS = {
     "Relu", "Relu6", "ReluN1To1", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Selu", "HardSwish", "Softplus", "Minimum",
     "Maximum",
 }  # fmt: skip
+LOOPS = {"While", "If"}
 CLIPS = {"Relu", "Relu6", "ReluN1To1", "Minimum", "Maximum"}
 """Activations that only cut values off."""
 AFFINE = {"Add", "Sub", "Mul", "Div", "BatchNorm"}

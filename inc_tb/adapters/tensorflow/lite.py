@@ -16,7 +16,7 @@ from tensorflow.lite.tools import flatbuffer_utils
 
 from inc_tb.adapters.tensorflow.graph import Graph, Step
 from inc_tb.adapters.tensorflow.grids import grid
-from inc_tb.adapters.tensorflow.kinds import WEIGHTED, lite_type
+from inc_tb.adapters.tensorflow.kinds import LOOPS, WEIGHTED, lite_type
 from inc_tb.adapters.tensorflow.library import tf
 from inc_tb.adapters.tensorflow.quiet import quiet
 from inc_tb.adapters.tensorflow.source import Lite, first_line
@@ -129,6 +129,14 @@ class LiteGraph(Graph):
         elif any(self._is_value(out) for out in outputs):
             self._add_step(op, kind, inputs, outputs)
 
+    def _kept(self, kind: str, outputs: Sequence[str]) -> list[str]:
+        """The values; of a loop those that are read, as it does not even fill the others."""
+        values = [out for out in outputs if self._is_value(out)]
+        if lite_type(kind) not in LOOPS:
+            return values
+        read = {str(i) for places in (self.main.outputs, *(op.inputs for op in self.main.operators)) for i in places}
+        return [out for out in values if out in read] or values[:1]
+
     def _quantize(self, first: str, out: str) -> None:
         value = self.values[self.root[first]]
         self.root[out] = value.root
@@ -143,7 +151,7 @@ class LiteGraph(Graph):
         step = Step(
             len(self.steps), self._name(outputs[0]), kind, lite_type(kind),
             [self.root[i] for i in inputs if i in self.root and self._is_value(i)],
-            [i for i in inputs if i in self.constants], [out for out in outputs if self._is_value(out)],
+            [i for i in inputs if i in self.constants], self._kept(kind, outputs),
             _origins(self.label(outputs[0])),
             _settings(options, bool(inputs) and inputs[0] in self.constants),
             activation=_ACTIVATIONS.get(getattr(options, "fusedActivationFunction", 0), ""),

@@ -11,18 +11,21 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 
 import numpy as np
 
 from inc_tb.adapters.tensorflow.graph import Graph, Step
-from inc_tb.adapters.tensorflow.kinds import ACTIVATIONS, AFFINE, CLIPS, RESHAPES, WEIGHTED
+from inc_tb.adapters.tensorflow.kinds import ACTIVATIONS, AFFINE, CLIPS, LOOPS, RESHAPES, WEIGHTED
 from inc_tb.arrays import alike
 from inc_tb.capture import Array
 from inc_tb.errors import MismatchError
 
 _INTERCHANGEABLE = {"Add", "Mul", "Maximum", "Minimum"}
+_WITH_CONSTANT = _INTERCHANGEABLE | {"Sub", "Div"}
 _HELPERS = {"Requantize", "Reshape", "Pad", "Transpose"}
 """What converters put between two ops."""
+_FEW_INPUTS = 4
 _SAME_WEIGHTS = 0.5
 _EQUAL_WEIGHTS = 0.9
 """How alike the weights of an op and of its twin are at least, where the weights alone decide."""
@@ -67,6 +70,10 @@ class Matching:
     def __init__(self, reference: Graph, quantized: Graph) -> None:
         self.reference = reference
         self.quantized = quantized
+        self._place = {name: step.index for step in reference.steps for name in (step.name, *step.also)}
+        self._named = self._find_named()
+        self.input_names: dict[str, str] = {}
+        """Input of the reference -> input of the quantized model."""
         self.points: dict[str, str] = {}
         """Root in the reference -> root in the quantized model, wherever both hold the same quantity."""
         self.matches: dict[int, Match] = {}
@@ -74,16 +81,32 @@ class Matching:
         self.folded_into: dict[int, Match] = {}
         self._ends: dict[str, Match] = {}
         self._used: set[int] = set()
-        self._place = {name: step.index for step in reference.steps for name in (step.name, *step.also)}
-        self._named = self._find_named()
-        self.input_names = self._match_inputs()
-        """Input of the reference -> input of the quantized model."""
-        for step in reference.steps:
+        self._doubts = 0
+        self._walk_best()
+        self._check_same_network()
+
+    def _walk_best(self) -> None:
+        """With the inputs as they are named; where nothing tells which is which, so that most ops are found."""
+        pairings = self._match_inputs()
+        counts = [self._walk(names) for names in pairings]
+        best = counts.index(max(counts))
+        if best != len(counts) - 1:
+            self._walk(pairings[best])
+
+    def _walk(self, input_names: dict[str, str]) -> int:
+        """How many ops have been found, without those that read something else than in the reference."""
+        self.input_names = input_names
+        self._doubts = 0
+        for state in (self.points, self.matches, self.missing, self.folded_into, self._ends, self._used):
+            state.clear()
+        for name, other in input_names.items():
+            self.points[self.reference.input_roots[name]] = self.quantized.input_roots[other]
+        for step in self.reference.steps:
             if step.index not in self.folded_into:
                 self._match(step)
         self._match_results()
         self._explain_inner_parts()
-        self._check_same_network()
+        return len(self.matches) + len(self.folded_into) - self._doubts
 
     def weights(self, match: Match) -> Weights | None:
         """The main weights of both, in the layout of the reference; None where there is nothing to compare."""
@@ -107,23 +130,35 @@ class Matching:
             theirs = turned if turned.shape == mine.shape else theirs.reshape(mine.shape)
         return Weights(np.asarray(mine, np.float32), np.asarray(theirs, np.float32))
 
-    def _match_inputs(self) -> dict[str, str]:
+    def _match_inputs(self) -> list[dict[str, str]]:
         mine, theirs = ([i.name for i in graph.inputs] for graph in (self.reference, self.quantized))
         plain = {_plain(name): name for name in theirs}
         if set(mine) == set(theirs):
-            found = {name: name for name in mine}
-        elif all(_plain(name) in plain for name in mine) and len(plain) == len(theirs) == len(mine):
-            found = {name: plain[_plain(name)] for name in mine}
-        elif len(mine) == len(theirs):
-            found = dict(zip(mine, theirs, strict=True))
-        else:
+            return [{name: name for name in mine}]
+        if all(_plain(name) in plain for name in mine) and len(plain) == len(theirs) == len(mine):
+            return [{name: plain[_plain(name)] for name in mine}]
+        found = [dict(zip(mine, order, strict=True)) for order in self._input_orders(theirs)]
+        if len(mine) != len(theirs) or not found:
             raise MismatchError(
                 f"{self.quantized.name} has the inputs {theirs}, {self.reference.name} has {mine}; expected a "
                 "quantized version of the same network. Check that the two models belong together."
             )
-        for name, other in found.items():
-            self.points[self.reference.input_roots[name]] = self.quantized.input_roots[other]
         return found
+
+    def _input_orders(self, theirs: Sequence[str]) -> list[Sequence[str]]:
+        """Those of the same shapes: the order that they have, and where they are few, all others."""
+        if len(theirs) != len(self.reference.inputs):
+            return []
+        roots = [self.reference.input_roots[i.name] for i in self.reference.inputs]
+        orders = permutations(theirs) if len(theirs) <= _FEW_INPUTS else [tuple(theirs)]
+        return [
+            order for order in orders
+            if all(self._may_be_same(r, self.quantized.input_roots[n]) for r, n in zip(roots, order, strict=True))
+        ]  # fmt: skip
+
+    def _may_be_same(self, mine: str, theirs: str) -> bool:
+        is_known = self.reference.shape_of(mine) is not None and self.quantized.shape_of(theirs) is not None
+        return not is_known or self._same_shape(mine, theirs)
 
     def _find_named(self) -> dict[str, list[Step]]:
         """By the name of an op of the reference, the quantized steps that are called after it."""
@@ -163,18 +198,33 @@ class Matching:
 
     def _fits(self, step: Step, twin: Step, wanted: Sequence[str | None]) -> bool:
         """None in `wanted` is a value of the reference that has no counterpart, so nothing is known about it."""
-        if twin.index in self._used or twin.type != step.type or bool(step.weight) != bool(twin.weight):
+        if twin.index in self._used or not _same_type(step, twin) or bool(step.weight) != bool(twin.weight):
             return False
         if step.weight and not self._may_share_weights(step, twin):
             return False
         theirs = [self._before_helpers(v, wanted) for v in twin.values]
         if step.weight:  # a fused kernel may read more
             return not wanted or wanted[0] is None or wanted[0] in theirs
-        if len(theirs) != len(wanted) or bool(step.constants) != bool(twin.constants):
+        if step.type in LOOPS:  # they read what their body needs, constants or not
+            return any(w is not None and w in theirs for w in wanted)
+        if len(theirs) != len(wanted) or not self._same_constant(step, twin):
             return False
         if step.type in _INTERCHANGEABLE:
             return not Counter(w for w in wanted if w is not None) - Counter(theirs)
         return all(w in (None, t) for w, t in zip(wanted, theirs, strict=True))
+
+    def _same_constant(self, step: Step, twin: Step) -> bool:
+        """What is added to the only value, or multiplied with it: a converter may leave one such op out of several."""
+        if step.type not in _WITH_CONSTANT or len(step.values) != 1 or len(twin.values) != 1:
+            return True
+        if len(step.constants) != 1 or len(twin.constants) != 1:
+            return len(step.constants) == len(twin.constants)
+        mine, theirs = self.reference.constant(step.constants[0]), self.quantized.constant(twin.constants[0])
+        if mine.dtype.kind != "f" or theirs.dtype.kind != "f":
+            return True
+        if step.type != twin.type:
+            theirs = -theirs if step.type in ("Add", "Sub") else 1 / np.where(theirs == 0, np.inf, theirs)
+        return _nearly_equal(mine.ravel(), theirs.ravel())
 
     def _before_helpers(self, root: str, wanted: Iterable[str | None]) -> str:
         while root not in wanted and (step := self.quantized.producer.get(root)) is not None:
@@ -235,16 +285,20 @@ class Matching:
             if s.index not in self._used and s.type == step.type and s.weight and self._may_share_weights(step, s)
         ]  # fmt: skip
         scored = sorted(
-            ((self._likeness(step, s), self._is_named_after(s, step), s.index, s) for s in rest), reverse=True
-        )
+            ((self._likeness(step, s), self._is_named_after(s, step), -s.index, s) for s in rest), reverse=True
+        )  # of equal ones the first, as the reference is walked in order
         if scored and scored[0][0] > _EQUAL_WEIGHTS:
             return scored[0][3]
         return next((s for _, is_named, _, s in scored if is_named), found)
 
     def _accept(self, step: Step, twin: Step) -> None:
         self._used.add(twin.index)
-        if step.weight and step.type in WEIGHTED and step.values and step.values[0] not in self.points:
-            self._anchor(step.values[0], twin.values[0] if twin.values else "")
+        if step.weight and step.type in WEIGHTED and step.values and twin.values:
+            wanted = self.points.get(step.values[0])
+            if wanted is None:
+                self._anchor(step.values[0], twin.values[0])
+            elif wanted not in [self._before_helpers(v, (wanted,)) for v in twin.values]:
+                self._doubts += 1
         others = self._other_outputs(step, twin)
         match = Match(step, twin, step, others.pop(step.outputs[0], twin.outputs[0]))
         if step.kind == "Einsum":
@@ -256,11 +310,23 @@ class Matching:
                 self._extend(match, following)
                 match.affine.append(following)
         self._take_activation(match)
+        self._take_padding(match)
+
+    def _take_padding(self, match: Match) -> None:
+        """Converters make zeros around the input the convolution's own business."""
+        pad = self.reference.producer.get(match.step.values[0]) if match.step.values else None
+        if pad is not None and pad.type == "Pad" and pad.index in self.missing and pad.outputs[0] not in self.points:
+            is_alone = self._only_reader(pad.outputs[0]) is match.step
+            if is_alone and match.twin.values and self.points.get(pad.values[0]) == match.twin.values[0]:
+                del self.missing[pad.index]
+                self.folded_into[pad.index] = match
 
     def _other_outputs(self, step: Step, twin: Step) -> dict[str, str]:
         """Of an op with several results, which is which: in their order, those of other shapes left out."""
         found: dict[str, str] = {}
-        if len(step.outputs) > 1 or len(twin.outputs) > 1:
+        if len(step.outputs) == len(twin.outputs):
+            found = dict(zip(step.outputs, twin.outputs, strict=True))
+        else:
             rest = list(twin.outputs)
             for mine in step.outputs:
                 fitting = next((t for t in rest if self._same_shape(mine, t)), None)
@@ -294,18 +360,21 @@ class Matching:
                 for step in passed:
                     self._extend(match, step)
                 passed = []
-                if following.type not in ("Minimum", "Maximum"):  # they come in pairs
-                    return
             elif not self._keeps_order(following):
                 return
 
     def _is_its_activation(self, match: Match, step: Step) -> bool:
         if len(step.values) != 1 or step.type not in ACTIVATIONS:
             return False
-        before = [s.type for s in match.folded if s.type in ACTIVATIONS]
-        if before and not (step.type in ("Minimum", "Maximum") and step.type not in before and before[0] in CLIPS):
+        fused = match.twin.activation
+        if match.step.activation:  # it is part of the op in both models
             return False
-        return step.type == match.twin.activation or (step.type in CLIPS and match.twin.activation in CLIPS)
+        before = [s.type for s in match.folded if s.type in ACTIVATIONS]
+        if before:  # the second of two ends
+            is_end = step.type in ("Minimum", "Maximum") and step.type not in before
+            return is_end and before[0] in ("Relu", "Minimum", "Maximum") and fused in ("Relu6", "ReluN1To1")
+        cuts = step.type in CLIPS and fused in CLIPS and not (step.type == "Minimum" and fused == "Relu")
+        return cuts or step.type == fused
 
     def _only_reader(self, root: str) -> Step | None:
         readers = self.reference.consumers[root]
@@ -366,9 +435,15 @@ class Matching:
         errors = [affine.distance(found.quantized, bias) for affine in self._affines(step, found.reference)]
         least = min(errors)
         last = max(i for i, error in enumerate(errors) if error <= least * (1 + 1e-6) + 1e-12)
-        while last and chain[last - 1].type not in AFFINE:
+        following = self.quantized.consumers.get(twin.outputs[0], [])
+        while last and (chain[last - 1].type not in AFFINE or self._is_still_there(chain[last - 1], following)):
             last -= 1
         return chain[:last]
+
+    def _is_still_there(self, step: Step, following: Sequence[Step]) -> bool:
+        """As a bias of zeros, which leaves no trace in the bias that it might be part of."""
+        candidates = [c for c in following if len(c.values) == 1 and bool(c.constants) and _same_type(step, c)]
+        return step.type in _WITH_CONSTANT and any(self._same_constant(step, c) for c in candidates)
 
     def _chain(self, step: Step) -> list[Step]:
         """The affine steps that follow one by one and are all that reads the result before them."""
@@ -541,6 +616,8 @@ class Matching:
         step, twin = self.reference.producer.get(root), self.quantized.producer.get(value)
         if step is None or step.index not in self.missing or not self._same_shape(root, value):
             return
+        if twin is not None and twin.type == step.type and all(v in self.points for v in step.values):
+            return  # it reads something else, or it would have been found
         self.points[root] = value
         if self._keeps_order(step):
             if step.values[0] not in self.points:
@@ -603,21 +680,31 @@ def _plain(name: str) -> str:
     return re.sub(r"^(serving_default_|args_)|(:\d+)$", "", name)
 
 
+def _same_type(step: Step, twin: Step) -> bool:
+    """A constant may be divided by in one model and multiplied by its inverse in the other."""
+    if step.type == twin.type:
+        return True
+    is_inverse = {step.type, twin.type} in ({"Mul", "Div"}, {"Add", "Sub"})
+    return is_inverse and len(step.values) == 1 and bool(step.constants) and bool(twin.constants)
+
+
 def _distinct(steps: Iterable[Step]) -> Iterable[Step]:
     return {step.index: step for step in steps}.values()
 
 
 def _nearly_equal(a: Array, b: Array) -> bool:
     """Whole numbers must be the same, others may be rounded."""
-    if a.shape != b.shape or b.dtype.kind not in "fiu":
+    if b.dtype.kind not in "fiu" or (a.shape != b.shape and 1 not in (a.size, b.size)):
         return False
     if a.dtype.kind != "f":
-        return bool((a == b).all())
-    return bool(np.abs(a - b).max(initial=0.0) <= 0.01 * np.abs(a).max(initial=0.0))
+        return np.array_equal(a, b)
+    return bool(np.abs(a - b).max(initial=0.0) <= 0.02 * np.abs(a).max(initial=0.0))
 
 
 def _relative(a: Array, b: Array) -> float:
     """The square of the difference, as a share of both."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    if a.size != b.size and 1 not in (a.size, b.size):  # those of another network
+        return 1.0
     size = float((a * a).mean() + (b * b).mean())
     return float(np.square(a - b).mean()) / size if size > 0 else 0.0
