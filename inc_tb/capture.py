@@ -28,7 +28,7 @@ _PAIRS = "expected two ONNX models, two PyTorch models, or two TensorFlow models
 _EXTRAS = {"onnx": "ONNX", "torch": "PyTorch", "tensorflow": "TensorFlow"}
 _SUFFIXES = {
     ".onnx": "onnx", ".ort": "ort", ".pb": "tensorflow", ".tflite": "tensorflow", ".keras": "tensorflow",
-    ".h5": "tensorflow", ".index": "tensorflow", ".ckpt": "tensorflow",
+    ".h5": "tensorflow",
 }  # fmt: skip
 _LEAST_RUNS, _MOST_RUNS, _LATENCY_S = 5, 50, 0.5
 Role = Literal["weight", "input", "output", "isolated"]
@@ -315,16 +315,24 @@ def describe(model: Any) -> str:
     return str(model) if isinstance(model, str | PathLike) else f"a {type(model).__module__}.{type(model).__qualname__}"
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Weights of a TensorFlow model without its graph; also the name that all files of one begin with."""
+    of_tensorflow = path.suffix in (".index", ".ckpt", ".meta") or path.name == "checkpoint" or ".data-0" in path.name
+    is_there = path.is_file() and (of_tensorflow or path.name.endswith(".weights.h5"))
+    return is_there or (not path.exists() and Path(f"{path}.index").is_file())
+
+
 def kind_of(model: Any) -> str:
     """onnx, torch or tensorflow; anything else is what was given instead."""
     if isinstance(model, str | PathLike):
         path = Path(model)
         if path.is_dir():
             return "tensorflow"
+        if is_checkpoint(path):
+            return "tensorflow"
         if not path.is_file():
             raise ModelError(f"{path}: no such file; expected a model (.onnx, .pb, .tflite, .keras). Check the path.")
-        is_checkpoint = path.name == "checkpoint" or ".data-0" in path.name
-        return "tensorflow" if is_checkpoint else _SUFFIXES.get(path.suffix.lower(), path.suffix.lower())
+        return _SUFFIXES.get(path.suffix.lower(), path.suffix.lower())
     if type(model).__name__ == "ModelProto":
         return "onnx"
     torch = sys.modules.get("torch")  # whoever has such a model has loaded it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 
@@ -28,6 +29,7 @@ for command in (demo, diagnose, tune, suggest):
 
 def main(arguments: list[str] | None = None) -> None:
     """Exit codes: 0 done, 1 a check does not hold, 2 wrong use or unusable input."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what TensorFlow warns of is in our own messages
     given = sys.argv[1:] if arguments is None else arguments
     if "--debug" in given:  # also behind the command
         given = ["--debug", *(argument for argument in given if argument != "--debug")]

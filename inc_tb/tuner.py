@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from inc_tb.capture import (
+    Array,
     Batch,
     Quantizer,
     digest_model,
@@ -41,7 +42,7 @@ from inc_tb.data import (
 )
 from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
-from inc_tb.errors import DataError, IncTbError, ModelError, UsageError
+from inc_tb.errors import DataError, IncTbError, MismatchError, ModelError, UsageError
 from inc_tb.journal import Journal
 from inc_tb.measured import with_kept
 from inc_tb.records import Trial
@@ -116,6 +117,8 @@ class Tuner:
         try:
             self.reference = quantizer.prepare(model, Path(self._folder.name))
             self.batches = calibration_data(self.reference, calibration, samples)
+            # Once: a function that gives the data may shuffle them.
+            self._sample = take(self.batches, _SAMPLES, read_inputs(self.reference))
         except BaseException:
             self._folder.cleanup()
             raise
@@ -123,8 +126,6 @@ class Tuner:
         self.best_model = logdir / f"{BEST_MODEL}{self._suffix}"
         self.prepared = logdir / f"{PREPARED_MODEL}{suffix_of(self.reference)}"
         self.model_digest = digest_model(self.reference)
-        # Once: a function that gives the data may shuffle them.
-        self._sample = take(self.batches, _SAMPLES, read_inputs(self.reference))
         self._simulated = 0
         self._made: dict[str, Any] = {}
         self._simulations: dict[str, Simulation] = {}
@@ -355,7 +356,7 @@ def calibration_data(model: Any, given: Any, samples: int | None) -> Data:
 
     def fitted(batch: Any) -> Batch:
         arrays = as_batch(batch, inputs)
-        return {name: np.asarray(a, wanted.get(name, a.dtype), order="C") for name, a in arrays.items()}
+        return {name: _as_dtype(name, array, wanted.get(name, array.dtype)) for name, array in arrays.items()}
 
     first = next(iter(data), None)
     if first is None:
@@ -367,6 +368,15 @@ def calibration_data(model: Any, given: Any, samples: int | None) -> Data:
             f"the calibration data has NaN or infinite values in {', '.join(bad)}; expected finite numbers."
         )
     return Data(lambda: map(fitted, data))
+
+
+def _as_dtype(name: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    try:
+        return np.asarray(array, dtype, order="C")
+    except (ValueError, TypeError) as error:  # text
+        raise MismatchError(
+            f"the array {name} holds {array.dtype}, the model expects {dtype}. Convert the data."
+        ) from error
 
 
 def key_of(attempt: Attempt) -> str:

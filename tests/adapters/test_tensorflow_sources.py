@@ -1,4 +1,4 @@
-"""Every way to give a TensorFlow model: it opens, has the names that the user knows, and gives what TensorFlow gives."""
+"""Every way to give a TensorFlow model: it opens, with names that users know, and gives what TensorFlow gives."""
 
 from __future__ import annotations
 

@@ -96,6 +96,8 @@ class OnnxRuntimeQuantizer:
         target = folder / "prepared.onnx"
         folder.mkdir(parents=True, exist_ok=True)
         source: Any = Path(model) if isinstance(model, str | PathLike) else model
+        if not isinstance(source, Path | onnx.ModelProto):
+            raise ModelError(f"{describe(model)}: ONNX Runtime cannot quantize it; expected an ONNX model.")
         types = {node.op_type for node in _load(source).graph.node}
         if types & _QUANTIZED or any(name.startswith("QLinear") for name in types):
             raise ModelError(f"{describe(model)}: is quantized already; expected the fp32 model.")

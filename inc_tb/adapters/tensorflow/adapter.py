@@ -33,11 +33,11 @@ class TensorFlowAdapter:
         source = open_source(quantized)
         self._mine = open_engine(as_reference(source) if reference is None else reference)
         self._theirs = open_engine(source)
+        self._at_once = _samples_at_once(self._mine, self._theirs)
         self.matching = Matching(self._mine.graph, self._theirs.graph)
         self._points = self._choose_points()
         self._compared = self._choose_compared()
         self._inputs = [i if not i.shape else i._replace(shape=(None, *i.shape[1:])) for i in self._mine.graph.inputs]
-        self._at_once = _samples_at_once(self._mine, self._theirs)
         self._axes = _channel_axes(self._mine.graph)
         self._ops = self._describe_ops()
         self._readers = self._find_readers()

@@ -86,7 +86,7 @@ class FrozenGraph(Graph):
             with graph.as_default():
                 tf.import_graph_def(self.source.graph_def, name="")
         except (ValueError, TypeError, tf.errors.OpError) as error:
-            raise ModelError(f"{self.name}: TensorFlow cannot open it: {first_line(error)}") from error
+            raise ModelError(f"{self.name}: TensorFlow cannot open it: {first_line(error)}.") from error
         return graph
 
     def tensor(self, name: str) -> Any:

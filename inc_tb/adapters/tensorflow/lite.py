@@ -48,17 +48,21 @@ class LiteGraph(Graph):
     def __init__(self, source: Lite) -> None:
         super().__init__(source.name)
         self.source = source
+        self.constants: set[str] = set()
+        self._from_constant: dict[str, str] = {}
+        self._names: set[str] = set()
         try:
-            self.model = flatbuffer_utils.read_model_from_bytearray(bytearray(source.content))
-            self.main = self.model.subgraphs[0]
-        except (struct.error, IndexError, TypeError, ValueError, AttributeError) as error:
+            self._read_all()
+        except (struct.error, LookupError, TypeError, ValueError, AttributeError) as error:  # numbers out of nowhere
             raise ModelError(f"{self.name}: cannot be read ({first_line(error)}). {_DAMAGED}") from error
+
+    def _read_all(self) -> None:
+        self.model = flatbuffer_utils.read_model_from_bytearray(bytearray(self.source.content))
+        self.main = self.model.subgraphs[0]
         self.tensors = self.main.tensors
         self.constants = {
             str(i) for i, t in enumerate(self.tensors) if self._data(t) is not None and i not in self.main.inputs
         }
-        self._from_constant: dict[str, str] = {}
-        self._names: set[str] = set()
         self._read_inputs()
         for op in self.main.operators:
             self._read(op)

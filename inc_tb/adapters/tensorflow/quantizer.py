@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -78,7 +79,10 @@ class TensorFlowQuantizer:
         if self.settings["approach"] == "tflite":
             self._float = folder / "float.tflite"
             self._float.write_bytes(self._converted(_converter(plain)))
-            self._labels = _labels(graph, LiteGraph(Lite(str(self._float), self._float.read_bytes())))
+            lite = LiteGraph(Lite(str(self._float), self._float.read_bytes()))
+            self._labels = _labels(graph, lite)
+            with quiet(), contextlib.suppress(ValueError, RuntimeError):  # it says once that it has a delegate
+                tf.lite.Interpreter(model_content=lite.source.content).allocate_tensors()
         else:
             self._saved = folder / "saved_model"
             _save(plain, self._saved)
@@ -105,7 +109,7 @@ class TensorFlowQuantizer:
         except IncTbError:
             raise
         except Exception as error:  # TensorFlow raises many unrelated classes
-            raise ModelError(f"{model}: TensorFlow cannot quantize it so: {first_line(error)}") from error
+            raise ModelError(f"{model}: TensorFlow cannot quantize it so: {first_line(error)}.") from error
 
     def _lite(
         self, source: Frozen, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
@@ -133,7 +137,7 @@ class TensorFlowQuantizer:
             with quiet():
                 return bytes(converter.convert())
         except Exception as error:  # TensorFlow raises many unrelated classes
-            raise ModelError(f"TFLite cannot convert the model: {first_line(error)}") from error
+            raise ModelError(f"TFLite cannot convert the model: {first_line(error)}.") from error
 
     def _denied(self, keep: Sequence[str]) -> list[str]:
         """The ops as TFLite calls them; those that are no op of their own there have no name."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
@@ -17,13 +18,16 @@ from tensorflow.python.framework.function_def_to_graph import function_def_to_gr
 
 from inc_tb.adapters.tensorflow.library import tf
 from inc_tb.adapters.tensorflow.quiet import quiet
-from inc_tb.capture import describe
+from inc_tb.capture import describe, is_checkpoint
 from inc_tb.errors import ModelError
 
 _EXPECTED = "Expected a frozen graph (.pb), a SavedModel folder, a Keras file (.keras), or a TFLite file (.tflite)."
+_EXPORT = "Restore it into the model, and export that."
 _BY_HAND = (
     "Call it once with data, or give a concrete function: tf.function(model).get_concrete_function(tf.TensorSpec(...))."
 )
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+_LONGEST = 300
 _CALL = re.compile(r"^(?:(?:tf\.)?(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
 COMPOSITE = re.compile(r"^(?:__inference_)?(?:composite_)?((?:de)?quantize_i8|quantized_\w+?_fn)(?:_\d+)*$")
 """Functions that `quantize_saved_model` makes."""
@@ -77,14 +81,14 @@ def is_keras(model: Any) -> bool:
 def _open_path(path: Path) -> Frozen | Lite:
     suffix = path.suffix.lower()
     if path.is_dir():
-        if (path / "saved_model.pb").is_file():
+        if any((path / f"saved_model.{kind}").is_file() for kind in ("pb", "pbtxt")):
             return _from_saved_model(path)
-        found = sorted(p.name for p in path.iterdir())[:5]
-        has_checkpoint = any(name.endswith(".index") or name == "checkpoint" for name in found)
-        what = "holds a checkpoint, which has no graph" if has_checkpoint else f"has no saved_model.pb (found: {found})"
-        raise ModelError(f"{path}: {what}. {_EXPECTED}")
-    if suffix in (".index", ".ckpt") or path.name == "checkpoint" or ".data-" in path.name:
-        raise ModelError(f"{path}: a checkpoint has weights but no graph. {_EXPECTED} Export the model with it.")
+        found = sorted(p.name for p in path.iterdir())
+        if any(name.endswith(".index") or name == "checkpoint" for name in found):
+            raise ModelError(f"{path}: holds a checkpoint, which has weights but no graph. {_EXPECTED} {_EXPORT}")
+        raise ModelError(f"{path}: has no saved_model.pb (found: {', '.join(found[:5]) or 'nothing'}). {_EXPECTED}")
+    if is_checkpoint(path):
+        raise ModelError(f"{path}: a checkpoint has weights but no graph. {_EXPECTED} {_EXPORT}")
     try:
         if suffix == ".tflite":
             return _lite(path.read_bytes(), str(path))
@@ -127,7 +131,7 @@ def _from_saved_model(path: Path) -> Frozen:
         with quiet():
             loaded = tf.saved_model.load(fspath(path))
     except Exception as error:  # TensorFlow raises many unrelated classes
-        raise ModelError(f"{path}: TensorFlow cannot load it: {first_line(error)} {_EXPECTED}") from error
+        raise ModelError(f"{path}: TensorFlow cannot load it: {first_line(error)}. {_EXPECTED}") from error
     found = _from_function(_only_signature(loaded.signatures, str(path)), str(path))
     if not found.layers:
         found.layers = frozenset(str(name) for name in (layer.name for layer in getattr(loaded, "layers", ())))
@@ -136,6 +140,10 @@ def _from_saved_model(path: Path) -> Frozen:
 
 def _only_signature(signatures: Any, name: str) -> Any:
     names = list(signatures)
+    if not names:
+        raise ModelError(
+            f"{name}: has no signature; expected serving_default. Save it with signatures=... of tf.saved_model.save."
+        )
     chosen = "serving_default" if "serving_default" in names else names[0] if len(names) == 1 else None
     if chosen is None:
         raise ModelError(
@@ -162,11 +170,13 @@ def _from_keras_file(path: Path) -> Frozen:
         import keras
     except ModuleNotFoundError as error:
         raise ModelError(f"{path}: needs keras, which is not installed: pip install keras.") from error
+    if path.suffix.lower() == ".keras" and not is_zipfile(path):
+        raise ModelError(f"{path}: no Keras file, or a damaged one: it is no zip archive. {_EXPECTED} Save it again.")
     try:
         with quiet():
             model = keras.models.load_model(path, compile=False)
     except Exception as error:  # Keras raises many unrelated classes
-        raise ModelError(f"{path}: Keras cannot load it: {first_line(error)} {_EXPECTED}") from error
+        raise ModelError(f"{path}: Keras cannot load it: {first_line(error)}. {_EXPECTED}") from error
     found = _from_keras(model)
     found.name = str(path)
     return found
@@ -186,7 +196,8 @@ def _from_keras(model: Any) -> Frozen:
         with quiet():
             concrete = tf.function(call, autograph=False).get_concrete_function(*specs)
     except Exception as error:  # the user's own layers may raise anything
-        raise ModelError(f"{name}: cannot be called: {type(error).__name__}: {first_line(error)} {_BY_HAND}") from error
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise ModelError(f"{name}: cannot be called ({reason}). {_BY_HAND}") from error
     found = _from_function(concrete, name, names=names)
     found.layers = frozenset(_layer_names(model))
     return found
@@ -271,7 +282,7 @@ def _from_function(concrete: Any, name: str, names: Sequence[str] | None = None)
             "tf.saved_model.load returned, or the module, in a variable."
         ) from error
     except Exception as error:  # TensorFlow raises many unrelated classes
-        raise ModelError(f"{name}: its variables cannot be made constants: {first_line(error)}") from error
+        raise ModelError(f"{name}: its variables cannot be made constants: {first_line(error)}.") from error
     graph_def = _inlined(frozen.graph.as_graph_def())
     given = list(names or getattr(concrete, "_arg_keywords", None) or ())
     tensors = [t.name for t in frozen.inputs]
@@ -386,5 +397,12 @@ def source_of(reference: str) -> tuple[str, int]:
 
 
 def first_line(error: Exception) -> str:
-    text = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return text.strip()[:300]
+    """What an error of TensorFlow or Keras says, without where in their code it was raised, as a sentence."""
+    lines = [line.strip() for line in _ESCAPE.sub("", str(error)).splitlines() if line.strip()]
+    nodes = [at for at, line in enumerate(lines[:-1]) if line.startswith("Node: ")]
+    if lines and lines[0].startswith("Graph execution error") and nodes:
+        lines = [f"{lines[nodes[0]].removeprefix('Node: ')}: {lines[nodes[0] + 1]}"]
+    elif len(lines) > 1 and lines[0].startswith("Exception encountered when calling"):
+        lines = lines[1:]
+    text = lines[0] if lines else type(error).__name__
+    return text[:_LONGEST].rstrip(".")
