@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from inc_tb.adapters.tensorflow.library import tf
 from inc_tb.adapters.tensorflow.lite import LiteGraph
 from inc_tb.adapters.tensorflow.match import Matching
 from inc_tb.adapters.tensorflow.quiet import quiet
-from inc_tb.adapters.tensorflow.source import Frozen, Lite, first_line, open_source
+from inc_tb.adapters.tensorflow.source import Frozen, Lite, first_line, open_source, source_of
 from inc_tb.capture import Batch, describe
 from inc_tb.errors import IncTbError, ModelError, UsageError
 from inc_tb.records import Suggestion
@@ -52,6 +53,8 @@ class TensorFlowQuantizer:
             raise UsageError(f"activation_type={activation_type!r} needs approach='tflite'; {approach!r} was given.")
         self._labels: dict[str, str] = {}
         self._debuggers: dict[bool, Any] = {}
+        self._references: list[Any] = []
+        self._ends: tuple[list[str], list[str]] = [], []
         self._float = Path()
         self._saved = Path()
 
@@ -76,6 +79,8 @@ class TensorFlowQuantizer:
         if any(value.quantization is not None for value in graph.values.values()):
             raise ModelError(f"{describe(model)}: is quantized already; expected the fp32 model.")
         self._debuggers = {}
+        self._references = [target, Path(model) if isinstance(model, str | PathLike) else None]
+        self._ends = [t for _, t in plain.inputs], [t for _, t in plain.outputs]
         if self.settings["approach"] == "tflite":
             self._float = folder / "float.tflite"
             self._float.write_bytes(self._converted(_converter(plain)))
@@ -90,10 +95,11 @@ class TensorFlowQuantizer:
 
     def shown(self, model: Path) -> Any:
         """What `evaluate` gets: a TFLite file also for fp32, or the SavedModel, loaded."""
+        is_reference = model in self._references
         if self.settings["approach"] == "tflite":
-            return self._float if model.suffix == ".pb" else model
+            return self._float if is_reference else model
         with quiet():
-            return tf.saved_model.load(str(self._saved if model.suffix == ".pb" else model))
+            return tf.saved_model.load(str(self._saved if is_reference else model))
 
     def quantize(
         self, model: Path, target: Path, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
@@ -129,7 +135,9 @@ class TensorFlowQuantizer:
                     converter=_converter(source, calibration, settings), debug_dataset=data
                 )
             debugger = self._debuggers[is_per_channel]
-            debugger.options = tf.lite.experimental.QuantizationDebugOptions(denylisted_nodes=self._denied(keep))
+            # Where everything is kept there is nothing to debug, which it complains about after it has the options.
+            with contextlib.suppress(ValueError):
+                debugger.options = tf.lite.experimental.QuantizationDebugOptions(denylisted_nodes=self._denied(keep))
             return bytes(debugger.get_nondebug_quantized_model())
 
     def _converted(self, converter: Any) -> bytes:
@@ -146,14 +154,13 @@ class TensorFlowQuantizer:
     def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
         if settings["approach"] == "saved-model":
             return _saved_recipe(settings, keep)
-        return _lite_recipe(settings, self._denied(keep))
+        return _lite_recipe(settings, self._denied(keep), *self._ends)
 
     def variants(self) -> Sequence[Mapping[str, Any]]:
-        base = self.settings
-        changes: list[dict[str, Any]] = [{"per_channel": not base["per_channel"]}]
-        if base["approach"] == "tflite":
-            changes.append({"activation_type": "int16" if base["activation_type"] == "int8" else "int8"})
-        return [{**base, **change} for change in changes]
+        """Not with 16 bits, where no op can be kept in fp32: a search that goes on from there gets nowhere."""
+        base = {**self.settings, "activation_type": "int8"}
+        found = [base, {**base, "per_channel": not base["per_channel"]}]
+        return [settings for settings in found if settings != self.settings]
 
     def cures(
         self, settings: Mapping[str, Any], suggestions: Sequence[Suggestion], tensors: Mapping[str, str]
@@ -163,7 +170,8 @@ class TensorFlowQuantizer:
             found["a scale for each channel of the weights"] = {**settings, "per_channel": True}
         is_coarse = any(s.rule in _COARSE_TENSORS for s in suggestions)
         if settings["approach"] == "tflite" and settings["activation_type"] == "int8" and is_coarse:
-            found["16 bits for all activations"] = {**settings, "activation_type": "int16"}
+            # With one scale for all weights of an op, TFLite fails at depthwise convolutions.
+            found["16 bits for all activations"] = {**settings, "activation_type": "int16", "per_channel": True}
         return found
 
 
@@ -199,19 +207,33 @@ def _plain(source: Frozen) -> Frozen:
         node.name = renamed.get(node.name, node.name)
         node.input[:] = [renamed.get(i.removesuffix(":0"), i) for i in node.input]
     inputs = [renamed.get(tensor.partition(":")[0], tensor.partition(":")[0]) for _, tensor in source.inputs]
-    outputs = []
-    for public, tensor in source.outputs:
-        name = re.sub(r"[^A-Za-z0-9_.\-/]", "_", public)
-        if tensor != f"{name}:0":
-            while name in taken:
-                name += "_"
-            result = graph_def.node.add(name=name, op="Identity", input=[tensor])
-            result.attr["T"].type = _dtype(source, tensor)
-        outputs.append(name)
+    outputs = [name for name, _ in source.outputs]
+    if not _are_last(graph_def, source.outputs):
+        outputs = [_add_result(graph_def, *named, _dtype(source, named[1])) for named in source.outputs]
     with quiet():
         pruned = tf.compat.v1.graph_util.extract_sub_graph(graph_def, [*outputs, *inputs])
-    pruned.library.CopyFrom(graph_def.library)
-    return Frozen(source.name, pruned, [(n, f"{n}:0") for n in inputs], [(n, f"{n}:0") for n in outputs])
+    nodes = {node.name: node for node in pruned.node}
+    order = [*inputs, *(name for name in nodes if name not in inputs)]
+    ordered = tf.compat.v1.GraphDef(node=[nodes[name] for name in order], library=graph_def.library)
+    ordered.versions.CopyFrom(graph_def.versions)
+    return Frozen(source.name, ordered, [(n, f"{n}:0") for n in inputs], [(n, f"{n}:0") for n in outputs])
+
+
+def _are_last(graph_def: Any, outputs: Sequence[tuple[str, str]]) -> bool:
+    """Whether the file alone tells what the results are: the nodes that nobody reads, in their order."""
+    read = {source_of(i)[0] for node in graph_def.node for i in node.input}
+    place = {f"{node.name}:0": i for i, node in enumerate(graph_def.node) if node.name not in read}
+    places = [place.get(tensor, -1) if tensor == f"{name}:0" else -1 for name, tensor in outputs]
+    return -1 not in places and places == sorted(places)
+
+
+def _add_result(graph_def: Any, public: str, tensor: str, dtype: int) -> str:
+    name = re.sub(r"[^A-Za-z0-9_.\-/]", "_", public)
+    while any(node.name == name for node in graph_def.node):
+        name += "_"
+    result = graph_def.node.add(name=name, op="Identity", input=[tensor])
+    result.attr["T"].type = dtype
+    return name
 
 
 def _dtype(source: Frozen, tensor: str) -> int:
@@ -283,16 +305,16 @@ def _listed(names: Iterable[str], indent: str) -> str:
     return "".join(f"\n{indent}    {json.dumps(name)}," for name in names) + f"\n{indent}"
 
 
-def _lite_recipe(settings: Mapping[str, Any], denied: Sequence[str]) -> str:
+def _lite_recipe(
+    settings: Mapping[str, Any], denied: Sequence[str], inputs: Sequence[str], results: Sequence[str]
+) -> str:
     is_long = settings["activation_type"] == "int16"
     ops = "tf.lite.OpsSet.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8"
     start = (
         "import tensorflow as tf\n\n"
         'graph_def = tf.compat.v1.GraphDef.FromString(open(model_input, "rb").read())\n'
         'wrapped = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(graph_def, name=""), [])\n'
-        'inputs = [f"{node.name}:0" for node in graph_def.node if node.op == "Placeholder"]\n'
-        'read = {i.removesuffix(":0") for node in graph_def.node for i in node.input}\n'
-        'results = [f"{node.name}:0" for node in graph_def.node if node.name not in read]\n'
+        f"inputs, results = {json.dumps(inputs)}, {json.dumps(results)}\n"
         "converter = tf.lite.TFLiteConverter.from_concrete_functions([wrapped.prune(inputs, results)])\n"
         "converter.optimizations = [tf.lite.Optimize.DEFAULT]\n"
         "converter.representative_dataset = representative_dataset\n"
@@ -301,10 +323,12 @@ def _lite_recipe(settings: Mapping[str, Any], denied: Sequence[str]) -> str:
     if is_long:
         return f"{start}converter.target_spec.supported_ops = [{ops}]\ncontent = converter.convert()"
     return (
-        f"{start}options = tf.lite.experimental.QuantizationDebugOptions(\n"
-        f"    denylisted_nodes=[{_listed(denied, '    ')}]\n)\n"
+        f"import contextlib\n\n{start}"
         "debugger = tf.lite.experimental.QuantizationDebugger(\n"
-        "    converter=converter, debug_dataset=representative_dataset, debug_options=options\n)\n"
+        "    converter=converter, debug_dataset=representative_dataset\n)\n"
+        f"denylisted_nodes = [{_listed(denied, '')}]\n"
+        "with contextlib.suppress(ValueError):  # where no op is left to be quantized, there is nothing to debug\n"
+        "    debugger.options = tf.lite.experimental.QuantizationDebugOptions(denylisted_nodes=denylisted_nodes)\n"
         "content = debugger.get_nondebug_quantized_model()"
     )
 
