@@ -22,6 +22,8 @@ from inc_tb.errors import MismatchError
 from inc_tb.records import Op
 
 _MOST_SAMPLES = 32
+_LARGEST = 24 << 20
+"""Bytes of an array that the C library's heap still takes back and gives out again, without asking for fresh memory."""
 
 
 class TensorFlowAdapter:
@@ -55,8 +57,8 @@ class TensorFlowAdapter:
     def _fitting_samples(self) -> int:
         """How many samples fit the memory: of each value the reference's array, the quantized one, and the isolated."""
         sizes = self._mine.bytes_by_root()
-        needed = 3 * sum(sizes.get(root, 0) for root in self._points) + 1
-        return max(1, min(_MOST_SAMPLES, self._budget // needed))
+        own = [sizes.get(root, 0) for root in self._points]
+        return max(1, min(_MOST_SAMPLES, self._budget // (3 * sum(own) + 1), _LARGEST // (max(own, default=0) + 1)))
 
     def trace(self, batch: Batch) -> None:
         """Nothing to find out: the graph says it all."""

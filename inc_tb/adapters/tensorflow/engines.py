@@ -6,7 +6,8 @@ from typing import Any
 
 from inc_tb.adapters.tensorflow.frozen import FrozenGraph
 from inc_tb.adapters.tensorflow.graph import Engine
-from inc_tb.adapters.tensorflow.lite import LiteEngine, LiteGraph
+from inc_tb.adapters.tensorflow.interpreter import LiteEngine
+from inc_tb.adapters.tensorflow.lite import LiteGraph
 from inc_tb.adapters.tensorflow.session import FrozenEngine
 from inc_tb.adapters.tensorflow.source import Frozen, open_source
 

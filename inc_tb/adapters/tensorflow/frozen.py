@@ -180,12 +180,23 @@ class FrozenGraph(Graph):
         if node.op == "QuantizeV2":
             dtype = _WHOLE[tf.dtypes.as_dtype(attribute(node, "T").type)]
             mode = attribute(node, "mode").s.decode() or "MIN_COMBINED"
-            return of_range(dtype, self._known(inputs[1]), self._known(inputs[2]), mode)
+            return of_range(dtype, *self._range_behind(node, inputs), mode, is_kernel=False)
         if node.op == "UniformQuantize":
             return self._uniform(inputs[1:3], tf.dtypes.as_dtype(attribute(node, "Tout").type))
         if self._composite(node) == "quantize_i8":
             return self._uniform(inputs[1:3], tf.int8)
         return None
+
+    def _range_behind(self, node: Any, inputs: Sequence[str]) -> tuple[Array | None, Array | None]:
+        """The range that a QuantizeV2 gives beside its numbers: some kernels make it symmetric, others do not."""
+        ends = self._known(inputs[1]), self._known(inputs[2])
+        if ends[0] is None or ends[1] is None or attribute(node, "mode").s != b"SCALED":
+            return ends
+        source = self.tensor(inputs[0])
+        shape = (1,) if source.shape.rank is None else [n or 1 for n in source.shape.as_list()]
+        with tf.compat.v1.Session(graph=self.tf_graph, config=session_config()) as session:
+            low, high = session.run([f"{node.name}:1", f"{node.name}:2"], {source: np.zeros(shape, np.float32)})
+        return low, high
 
     def _uniform(self, parameters: Sequence[str], dtype: Any, axis: int = -1) -> Quantization:
         scale, zero = (self._known(p) for p in parameters)
@@ -203,7 +214,8 @@ class FrozenGraph(Graph):
             return self._uniform(inputs[1:3], self.tensor(inputs[0]).dtype)
         dtype = _WHOLE.get(self.tensor(inputs[0]).dtype)
         mode = attribute(node, "mode").s.decode() or "MIN_COMBINED"
-        return of_range(dtype, self._known(inputs[1]), self._known(inputs[2]), mode) if dtype else None
+        ends = self._known(inputs[1]), self._known(inputs[2])
+        return of_range(dtype, *ends, mode, is_kernel=False) if dtype else None
 
     def _rounding_chain(self, node: Any) -> list[Any]:
         """X / scale + zero, between two ends, rounded, as whole numbers: what `quantize_saved_model` writes for XLA."""

@@ -51,10 +51,13 @@ def of_fake_quantization(node: Any, inputs: list[str], constant: Constant) -> Qu
         ends = constant(inputs[1]), constant(inputs[2])
         if ends[0] is None or ends[1] is None:
             return Quantization(name, None, None, first, last)
-        low, high = (np.asarray(end, np.float64).ravel() for end in ends)
-    scale = (high - low) / (last - first)
-    scale = np.where(scale > 0, scale, 1.0)
-    zero = np.clip(np.floor(first - low / scale + 0.5), first, last).astype(np.int64)
+        low, high = (np.asarray(end, np.float32).ravel() for end in ends)
+    # In float32, as the op itself: zero lies between two steps wherever the range is symmetric.
+    low, high = np.asarray(low, np.float32), np.asarray(high, np.float32)
+    scale = (high - low) / np.float32(last - first)
+    scale = np.where(scale > 0, scale, np.float32(1))
+    middle = np.float32(first) - low / scale
+    zero = np.clip(np.trunc(middle + np.copysign(0.5, middle)), first, last).astype(np.int64)
     is_per_channel = node.op.endswith("PerChannel")
     return Quantization(name, scale.astype(np.float32), zero, first, last, -1 if is_per_channel else None)
 
@@ -77,14 +80,20 @@ def of_round_trip(node: Any, inputs: list[str], constant: Constant) -> Quantizat
     return Quantization(name, scale, np.zeros(scale.shape, np.int64), low, high, axis)
 
 
-def of_range(dtype: str, low: Array | None, high: Array | None, mode: str = "SCALED", axis: int = -1) -> Quantization:
-    """Of whole numbers that go with the range that they stand for, as in TensorFlow's own quantized kernels."""
+def of_range(
+    dtype: str, low: Array | None, high: Array | None, mode: str = "SCALED", axis: int = -1, *, is_kernel: bool = True
+) -> Quantization:
+    """Of whole numbers that go with the range that they stand for.
+
+    The quantized kernels take -128 for one step below the range, Dequantize takes it for the lower end.
+    """
     if low is None or high is None:
         return unknown_grid(dtype)
     low, high = np.asarray(low, np.float64).ravel(), np.asarray(high, np.float64).ravel()
     info = np.iinfo(dtype)
     if mode == "SCALED":
-        reach = np.maximum(np.abs(low), np.abs(high))
-        return grid(dtype, np.where(reach > 0, reach / info.max, 1.0), 0, axis)
+        below = np.abs(low) / info.max if is_kernel or not info.min else low / info.min
+        step = np.maximum(below, np.abs(high) / info.max)
+        return grid(dtype, np.where(step > 0, step, 1.0), 0, axis)
     width = np.where(high > low, (high - low) / (int(info.max) - int(info.min)), 1.0)
     return grid(dtype, width, np.rint(info.min - low / width), axis)

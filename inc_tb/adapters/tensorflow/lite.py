@@ -1,13 +1,11 @@
-"""A TFLite file as steps and values, and its interpreter."""
+"""A TFLite file as steps and values."""
 
 from __future__ import annotations
 
-import copy
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
-from os import cpu_count
 from typing import Any
 
 import numpy as np
@@ -17,13 +15,11 @@ from tensorflow.lite.tools import flatbuffer_utils
 from inc_tb.adapters.tensorflow.graph import Graph, Step
 from inc_tb.adapters.tensorflow.grids import grid
 from inc_tb.adapters.tensorflow.kinds import LOOPS, WEIGHTED, lite_type
-from inc_tb.adapters.tensorflow.library import tf
-from inc_tb.adapters.tensorflow.quiet import quiet
 from inc_tb.adapters.tensorflow.source import Lite, first_line
-from inc_tb.capture import Array, Batch, Input
-from inc_tb.errors import MismatchError, ModelError
+from inc_tb.capture import Array, Input
+from inc_tb.errors import ModelError
 from inc_tb.records import Quantization
-from inc_tb.rounding import dequantize, quantize, rounded
+from inc_tb.rounding import dequantize
 
 _TYPES = {
     schema.TensorType.FLOAT32: "float32", schema.TensorType.FLOAT16: "float16", schema.TensorType.INT32: "int32",
@@ -39,7 +35,7 @@ _ACTIVATIONS = {
     schema.ActivationFunctionType.RELU_N1_TO_1: "ReluN1To1", schema.ActivationFunctionType.TANH: "Tanh",
 }  # fmt: skip
 _BIAS_AT = {"CONV_2D": 2, "DEPTHWISE_CONV_2D": 2, "FULLY_CONNECTED": 2, "TRANSPOSE_CONV": 3, "CONV_3D": 2}
-_DAMAGED = "The file is damaged, or no TFLite model; convert the model again."
+DAMAGED = "The file is damaged, or no TFLite model; convert the model again."
 
 
 class LiteGraph(Graph):
@@ -54,7 +50,7 @@ class LiteGraph(Graph):
         try:
             self._read_all()
         except (struct.error, LookupError, TypeError, ValueError, AttributeError) as error:  # numbers out of nowhere
-            raise ModelError(f"{self.name}: cannot be read ({first_line(error)}). {_DAMAGED}") from error
+            raise ModelError(f"{self.name}: cannot be read ({first_line(error)}). {DAMAGED}") from error
 
     def _read_all(self) -> None:
         self.model = flatbuffer_utils.read_model_from_bytearray(bytearray(self.source.content))
@@ -105,7 +101,7 @@ class LiteGraph(Graph):
 
     def _result(self, name: str) -> str:
         if name not in self.root:
-            raise ModelError(f"{self.name}: its result {self.label(name)} does not depend on its inputs. {_DAMAGED}")
+            raise ModelError(f"{self.name}: its result {self.label(name)} does not depend on its inputs. {DAMAGED}")
         return self.root[name]
 
     def quantization(self, name: str) -> Quantization | None:
@@ -234,121 +230,6 @@ class LiteGraph(Graph):
         if stored.dtype.kind in "iu" and told is not None and told.scale is not None:
             return np.asarray(stored * np.asarray(told.scale, np.float64), np.float32).ravel()
         return stored.astype(_real(stored.dtype)).ravel()
-
-
-class LiteEngine:
-    """Fulfils graph.Engine. Kernels are TFLite's own: a delegate would keep the values in between to itself."""
-
-    def __init__(self, graph: LiteGraph) -> None:
-        self.graph = graph
-        self._whole = _Interpreter(graph.source.content, graph.name)
-        self._pieces: tuple[frozenset[str], _Interpreter, dict[str, int]] | None = None
-
-    def most_samples(self) -> int | None:
-        firsts = [i.shape[0] for i in self.graph.inputs if i.shape]
-        return next((n for n in firsts if n is not None), None)
-
-    def bytes_by_root(self) -> Mapping[str, int]:
-        return {root: 4 * prod(self.graph.shape(root)) for root in self.graph.values}
-
-    def run(self, feeds: Batch, roots: Sequence[str]) -> dict[str, Array]:
-        reads = {root: int(self.graph.values[root].read) for root in roots}
-        made = self._whole.run(self._given(feeds), list(reads.values()))
-        return {
-            root: self._as_read(root, array, reads[root] != int(root)) for root, array in zip(reads, made, strict=True)
-        }
-
-    def _given(self, feeds: Batch) -> dict[int, Array]:
-        roots = self.graph.input_roots
-        return {int(roots[name]): stored(self.graph, roots[name], array) for name, array in feeds.items()}
-
-    def _as_read(self, root: str, array: Array, is_final: bool) -> Array:
-        quantization = self.graph.values[root].quantization
-        if array.dtype.kind in "iu":
-            return dequantize(array, quantization) if quantization is not None else array
-        return array if is_final or quantization is None else rounded(array, quantization)
-
-    def run_isolated(self, feeds: Batch, given: Mapping[str, Array], roots: Sequence[str]) -> dict[str, Array]:
-        cut = frozenset(root for root in given if root in self.graph.producer)
-        if self._pieces is None or self._pieces[0] != cut:
-            content, places = self._cut_out(cut)
-            self._pieces = cut, _Interpreter(content, self.graph.name), places
-        _, interpreter, places = self._pieces
-        arrays = {place: stored(self.graph, root, given[root]) for root, place in places.items()}
-        made = interpreter.run({**self._given(feeds), **arrays}, [int(root) for root in roots])
-        return {root: self._as_read(root, array, False) for root, array in zip(roots, made, strict=True)}
-
-    def _cut_out(self, cut: frozenset[str]) -> tuple[bytes, dict[str, int]]:
-        """The file with an input of its own wherever one of these values is read."""
-        model = copy.copy(self.graph.model)
-        main = copy.copy(self.graph.main)
-        model.subgraphs = [main, *self.graph.model.subgraphs[1:]]
-        model.signatureDefs = None
-        main.tensors = list(main.tensors)
-        read = {str(i) for op in main.operators for i in op.inputs}
-        places: dict[str, int] = {}
-        for root in sorted(cut & read, key=int):
-            tensor = copy.copy(main.tensors[int(root)])
-            tensor.buffer, tensor.name = 0, f"inc_tb_cut_{root}".encode()
-            places[root] = len(main.tensors)
-            main.tensors.append(tensor)
-        main.operators = [self._reading(op, places) for op in main.operators]
-        main.inputs = np.array([*main.inputs, *places.values()], np.int32)
-        return bytes(flatbuffer_utils.convert_object_to_bytearray(model)), places
-
-    def _reading(self, op: Any, places: Mapping[str, int]) -> Any:
-        if not any(str(i) in places for i in op.inputs):
-            return op
-        changed = copy.copy(op)
-        changed.inputs = np.array([places.get(str(i), i) for i in op.inputs], np.int32)
-        return changed
-
-
-class _Interpreter:
-    def __init__(self, content: bytes, name: str) -> None:
-        self._name = name
-        self._shapes: dict[int, tuple[int, ...]] = {}
-        self._interpreter = opened(content, name, keep_all=True)
-
-    def run(self, given: Mapping[int, Array], wanted: Sequence[int]) -> list[Array]:
-        shapes = {place: array.shape for place, array in given.items()}
-        try:
-            if shapes != self._shapes:
-                for place, shape in shapes.items():
-                    self._interpreter.resize_tensor_input(place, shape)
-                self._interpreter.allocate_tensors()
-                self._shapes = shapes
-            for place, array in given.items():
-                self._interpreter.set_tensor(place, array)
-            self._interpreter.invoke()
-            return [self._interpreter.get_tensor(place) for place in wanted]
-        except (ValueError, RuntimeError) as error:
-            self._shapes = {}
-            raise MismatchError(
-                f"{self._name}: TFLite cannot run this batch ({first_line(error)}). Check that the data is what the "
-                "model was made for."
-            ) from error
-
-
-def stored(graph: LiteGraph, root: str, array: Array) -> Array:
-    """As the file holds it."""
-    value = graph.values[root]
-    if value.is_integer and value.quantization is not None and array.dtype.kind not in "iu":
-        array = quantize(array, value.quantization)
-    return np.ascontiguousarray(array, np.dtype(graph.dtype(root)))
-
-
-def opened(content: bytes, name: str, *, keep_all: bool = False) -> Any:
-    """An interpreter; with all values in between kept, or with the kernels that ship."""
-    resolver = tf.lite.experimental.OpResolverType
-    try:
-        with quiet():
-            return tf.lite.Interpreter(
-                model_content=content, num_threads=cpu_count() or 1, experimental_preserve_all_tensors=keep_all,
-                experimental_op_resolver_type=resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES if keep_all else resolver.AUTO,
-            )  # fmt: skip
-    except (ValueError, RuntimeError) as error:
-        raise ModelError(f"{name}: TFLite cannot open it: {first_line(error)}. {_DAMAGED}") from error
 
 
 def _real(dtype: np.dtype[Any]) -> np.dtype[Any]:

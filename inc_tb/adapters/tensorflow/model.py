@@ -14,8 +14,9 @@ import numpy as np
 from inc_tb.adapters.tensorflow.adapter import fitted, split
 from inc_tb.adapters.tensorflow.engines import open_graph
 from inc_tb.adapters.tensorflow.frozen import FrozenGraph
+from inc_tb.adapters.tensorflow.interpreter import opened, stored
 from inc_tb.adapters.tensorflow.library import tf
-from inc_tb.adapters.tensorflow.lite import LiteGraph, opened, stored
+from inc_tb.adapters.tensorflow.lite import LiteGraph
 from inc_tb.adapters.tensorflow.quiet import quiet
 from inc_tb.adapters.tensorflow.source import Frozen, first_line, open_source
 from inc_tb.capture import Array, Batch, Input
