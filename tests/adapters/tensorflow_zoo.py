@@ -7,7 +7,6 @@ makes the tensor, which is then an ordinary output.
 from __future__ import annotations
 
 import shutil
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -361,21 +360,31 @@ def single(content: bytes, place: int) -> tuple[bytes, list[int]]:
     return file.written(), reads
 
 
-def run_lite(content: bytes, given: Mapping[int, Array]) -> Array:
-    """The only output, by the kernels that are TFLite's own."""
-    with warnings.catch_warnings(), quiet():
-        warnings.simplefilter("ignore")
-        interpreter = tf.lite.Interpreter(
-            model_content=content,
-            experimental_op_resolver_type=tf.lite.experimental.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-        )
+def run_lite(content: bytes, given: Mapping[int, Array], *, is_plain: bool = False) -> Array:
+    """The only output, by the kernels that ship or by TFLite's own, which round a few values the other way."""
+    interpreter = _ran(content, given, is_plain)
+    return np.array(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
+
+
+def kept(content: bytes, given: Mapping[int, Array]) -> dict[int, Array]:
+    """What every op gives, by TFLite's own kernels and the interpreter that keeps it all."""
+    interpreter = _ran(content, given, True, experimental_preserve_all_tensors=True)
+    places = [int(i) for op in LiteFile(content).main.operators for i in op.outputs]
+    return {place: np.array(interpreter.get_tensor(place)) for place in places}
+
+
+def _ran(content: bytes, given: Mapping[int, Array], is_plain: bool, **options: Any) -> Any:
+    types = tf.lite.experimental.OpResolverType
+    kernels = types.BUILTIN_WITHOUT_DEFAULT_DELEGATES if is_plain else types.AUTO
+    with quiet():
+        interpreter = tf.lite.Interpreter(model_content=content, experimental_op_resolver_type=kernels, **options)
     for place, array in given.items():
         interpreter.resize_tensor_input(place, array.shape)
     interpreter.allocate_tensors()
     for place, array in given.items():
         interpreter.set_tensor(place, array)
     interpreter.invoke()
-    return np.array(interpreter.get_tensor(interpreter.get_output_details()[0]["index"]))
+    return interpreter
 
 
 def aligned(parameters: Array, axis: int, ndim: int) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +18,14 @@ import pytest
 
 import inc_tb
 from inc_tb.adapters.tensorflow.adapter import TensorFlowAdapter
-from inc_tb.adapters.tensorflow.lite import opened
+from inc_tb.adapters.tensorflow.engines import open_engine
 from inc_tb.adapters.tensorflow.quiet import quiet
 from inc_tb.capture import Pair
 from inc_tb.diagnosis import Diagnosis
 from tests.adapters import tensorflow_zoo as zoo
 from tests.adapters.tensorflow_zoo import Array, Feeds, tf
 
+raw = tf.raw_ops
 TOLERANCE = 1e-5
 LAST_DIGIT_DB = 120
 """Where nothing is rounded, the models differ in the last digits of float32, which are not the same twice."""
@@ -740,21 +741,23 @@ def test_the_input_is_rounded_as_the_model_does(built: Callable[[str], Built], n
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith(("lite", "keras"))])
 def test_values_in_between_survive(built: Callable[[str], Built], name: str) -> None:
-    """The interpreter uses the memory of a tensor again unless it is told to keep all of them."""
+    """An interpreter uses the memory of a tensor again unless it is told otherwise, or the tensor is a result."""
     it = built(name)
     assert isinstance(it.truth, LiteTruth)
     given = it.truth.given(it.batches[0])
-    interpreter = opened(it.quantized, name, keep_all=True)
-    for place, array in given.items():
-        interpreter.resize_tensor_input(place, array.shape)
-    interpreter.allocate_tensors()
-    for place, array in given.items():
-        interpreter.set_tensor(place, array)
-    interpreter.invoke()
+    engine = open_engine(it.quantized)
+    roots = list(engine.graph.producer)
+    assert set(map(int, roots)) >= set(it.truth.places.values())
+    found = engine.run({engine.graph.inputs[0].name: next(iter(it.batches[0].values()))}, roots)
+    kept = zoo.kept(it.quantized, given)
     for op in it.truth.file.main.operators:
         for place in map(int, op.outputs):
-            wanted = zoo.run_lite(zoo.cut_behind(it.quantized, place), given)
-            np.testing.assert_array_equal(interpreter.get_tensor(place), wanted, it.truth.file.kind(op))
+            wanted = zoo.run_lite(zoo.cut_behind(it.quantized, place), given, is_plain=True)
+            np.testing.assert_array_equal(kept[place], wanted, it.truth.file.kind(op))
+    for root in roots:
+        if int(root) in it.truth.places.values():
+            op = next(op for op, place in it.truth.places.items() if place == int(root))
+            same(found[root], it.truth.quantized(op, it.batches[0]), op)
 
 
 @pytest.mark.parametrize("kind", ["int8", "tensor"])
@@ -876,6 +879,81 @@ def test_a_keras_model_and_its_files_are_the_same(tmp_path: Path) -> None:
     wanted = joined(TensorFlowAdapter(model, content), [feeds])
     same_pairs(joined(TensorFlowAdapter(exported, content), [feeds]), wanted)
     same_pairs(joined(TensorFlowAdapter(tmp_path / "net.keras", content), [feeds]), wanted)
+
+
+def trip(y: Any, low: float, high: float, **options: Any) -> Any:
+    return raw.QuantizeAndDequantizeV2(input=y, input_min=low, input_max=high, **{"range_given": True, **options})
+
+
+def there_and_back(y: Any, low: float, high: float, dtype: Any, mode: str, way: str) -> Any:
+    whole = raw.QuantizeV2(input=y, min_range=low, max_range=high, T=dtype, mode=mode, round_mode=way)
+    return raw.Dequantize(input=whole[0], min_range=whole[1], max_range=whole[2], mode=mode)
+
+
+CHANNELS = 64
+LOWS, HIGHS = (np.tile(np.float32(ends), CHANNELS // 4) for ends in ([-1, -2, -0.1, 0], [1, 0.3, 2, 3]))
+ROUNDINGS: dict[str, Callable[[Any], Any]] = {
+    "args": lambda y: raw.FakeQuantWithMinMaxArgs(inputs=y, min=-1.3, max=2.1),
+    "args-default": lambda y: raw.FakeQuantWithMinMaxArgs(inputs=y),
+    "narrow": lambda y: raw.FakeQuantWithMinMaxVars(inputs=y, min=-1.3, max=2.1, narrow_range=True, num_bits=5),
+    "without-zero": lambda y: raw.FakeQuantWithMinMaxVars(inputs=y, min=0.5, max=2.1),
+    "below-zero": lambda y: raw.FakeQuantWithMinMaxVars(inputs=y, min=-3, max=-0.5),
+    "symmetric": lambda y: raw.FakeQuantWithMinMaxVars(inputs=y, min=-1.7, max=1.7),
+    "channels": lambda y: raw.FakeQuantWithMinMaxVarsPerChannel(inputs=y, min=LOWS, max=HIGHS),
+    "trip": lambda y: trip(y, -3.0, 1.0),
+    "trip-narrow": lambda y: trip(y, -3.0, 1.0, narrow_range=True, num_bits=6),
+    "trip-unsigned": lambda y: trip(y, -3.0, 2.0, signed_input=False),
+    "trip-channels": lambda y: raw.QuantizeAndDequantizeV3(
+        input=y, input_min=LOWS, input_max=HIGHS, num_bits=7, range_given=True, axis=1
+    ),
+    "trip-gradient": lambda y: raw.QuantizeAndDequantizeV4(input=y, input_min=-1.0, input_max=0.5, range_given=True),
+    "trip-own-range": lambda y: trip(y, 0.0, 0.0, range_given=False),
+    **{
+        f"{dtype.name}-{mode}-{way}-{low}-{high}".lower(): partial(
+            there_and_back, low=low, high=high, dtype=dtype, mode=mode, way=way
+        )
+        for dtype in (tf.qint8, tf.quint8)
+        for mode, way in (
+            ("SCALED", "HALF_TO_EVEN"), ("SCALED", "HALF_AWAY_FROM_ZERO"), ("MIN_FIRST", "HALF_AWAY_FROM_ZERO"),
+            ("MIN_COMBINED", "HALF_AWAY_FROM_ZERO"),
+        )
+        for low, high in ((-1.0, 2.0), (-2.0, 1.0), (0.0, 2.0))
+        if low == 0 or (dtype, mode) != (tf.quint8, "SCALED")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROUNDINGS)
+def test_every_way_to_round_in_a_graph(name: str) -> None:
+    """The values, those of the op alone, and the grid that the table speaks of."""
+    x = np.random.default_rng(1).normal(size=(30, 4)).astype(np.float32) * 2
+    plain, rounded = rounding_net(None), rounding_net(ROUNDINGS[name])
+    read = next(n for n in rounded.node if n.name == "z").input[0]
+    wanted = zoo.fetch(rounded, read, {"x": x})
+    adapter = TensorFlowAdapter(plain, rounded)
+    pairs = {(pair.op, pair.role): pair for pair in adapter.run({"x": x})}
+    same(pairs["y", "output"].quantized, wanted, name)
+    same(pairs["y", "isolated"].quantized, wanted, name)
+    grid = adapter.ops()[0].activation
+    assert grid is not None
+    assert (grid.scale is None) == (name == "trip-own-range")
+    if grid.scale is not None and grid.limits is not None:
+        steps = wanted / grid.scale
+        np.testing.assert_allclose(steps, np.rint(steps), atol=1e-3)
+        low, high = (np.asarray(end) for end in grid.limits)
+        assert ((wanted > low - 1e-4) & (wanted < high + 1e-4)).all()
+        if grid.scale.size == 1:
+            assert np.isclose(wanted.max(), high, atol=1e-4)
+            assert wanted.min() < low + 1.01 * grid.scale
+
+
+def rounding_net(add: Callable[[Any], Any] | None) -> Any:
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 4], name="x")
+        weight = np.random.default_rng(0).normal(size=(4, CHANNELS)).astype(np.float32)
+        y = tf.matmul(x, tf.constant(weight, name="w"), name="y")
+        tf.nn.softmax(y if add is None else add(y), name="z")
+    return graph.as_graph_def()
 
 
 def same(found: Array, wanted: Array, what: str) -> None:

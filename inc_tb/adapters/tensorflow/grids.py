@@ -51,7 +51,7 @@ def of_fake_quantization(node: Any, inputs: list[str], constant: Constant) -> Qu
         ends = constant(inputs[1]), constant(inputs[2])
         if ends[0] is None or ends[1] is None:
             return Quantization(name, None, None, first, last)
-        low, high = (np.asarray(end, np.float32).ravel() for end in ends)
+        low, high = (np.asarray(end).ravel() for end in ends)
     # In float32, as the op itself: zero lies between two steps wherever the range is symmetric.
     low, high = np.asarray(low, np.float32), np.asarray(high, np.float32)
     scale = (high - low) / np.float32(last - first)
