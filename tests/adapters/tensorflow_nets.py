@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from tensorflow.lite.tools import flatbuffer_utils
+from tensorflow.python.grappler import tf_optimizer
 
 from inc_tb.adapters.tensorflow.library import tf
 from inc_tb.adapters.tensorflow.quiet import quiet
@@ -519,3 +520,95 @@ def without_names(content: bytes) -> bytes:
             tensor.name = f"t{at}".encode()
     model.signatureDefs = None
     return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+
+
+# graphs without Keras
+
+
+def tf1_graph(data_format: str = "NHWC") -> Any:
+    """As TensorFlow 1 froze its networks: batch norms as one op, nothing but constants."""
+    rng = np.random.default_rng(3)
+
+    def weights(*shape: int) -> Array:
+        return (rng.normal(size=shape) * (1.4 / np.sqrt(np.prod(shape[:-1])))).astype(np.float32)
+
+    def norm(x: Any, name: str) -> Any:
+        size = x.shape[-1] if data_format == "NHWC" else x.shape[1]
+        gain, variance = (rng.uniform(0.6, 1.6, size).astype(np.float32) for _ in range(2))
+        return tf.compat.v1.nn.fused_batch_norm(
+            x, gain, weights(size), weights(size), variance, 1e-3, data_format, is_training=False, name=name
+        )[0]
+
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (None, 8, 8, 3), name="input")
+        x = tf.nn.conv2d(x, tf.constant(weights(3, 3, 3, 4), name="stem/w"), 2, "SAME", name="stem/conv")
+        if data_format == "NCHW":  # of convolutions, the CPU knows only the other layout
+            x = tf.transpose(x, (0, 3, 1, 2), name="to_nchw")
+        x = tf.nn.bias_add(x, weights(4), data_format, name="stem/bias")
+        x = tf.nn.relu6(norm(x, "stem/norm"), name="stem/relu6")
+        if data_format == "NCHW":
+            x = tf.transpose(x, (0, 2, 3, 1), name="to_nhwc")
+            data_format = "NHWC"
+        y = tf.nn.depthwise_conv2d(x, weights(3, 3, 4, 1), (1, 1, 1, 1), "SAME", name="block/depthwise")
+        y = tf.nn.relu(norm(y, "block/norm"), name="block/relu")
+        y = norm(tf.nn.conv2d(y, weights(1, 1, 4, 4), 1, "VALID", name="block/project"), "block/norm2")
+        x = tf.nn.relu(norm(tf.add(x, y, name="block/sum"), "after/norm"), name="after/relu")
+        x = tf.reduce_mean(x, (1, 2), name="pool")
+        x = tf.nn.bias_add(tf.matmul(x, weights(4, 5), name="logits/matmul"), weights(5), name="logits/add")
+        tf.nn.softmax(x, name="probabilities")
+    return graph.as_graph_def()
+
+
+def lite_of_graph(graph_def: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
+    wrapped = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(graph_def, name=""), [])
+    function = wrapped.prune([f"{n}:0" for n in inputs], [f"{n}:0" for n in outputs])
+    return converted(tf.lite.TFLiteConverter.from_concrete_functions([function]))
+
+
+def fused_graph(graph_def: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Any:
+    """As TensorFlow rewrites a graph before it runs it on a CPU: _FusedConv2D and _FusedMatMul."""
+    with tf.Graph().as_default() as graph, tf.device("/device:CPU:0"):
+        tf.import_graph_def(graph_def, name="")
+        meta = tf.compat.v1.train.export_meta_graph(graph=graph)
+    for key, names in (("inputs", inputs), ("train_op", outputs)):
+        nodes = meta.collection_def[key].node_list.value
+        nodes.extend(f"{n}:0" if key == "inputs" else n for n in names)
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.min_graph_nodes = -1
+    config.graph_options.rewrite_options.optimizers.extend(["constfold", "remap"])
+    with quiet():
+        return tf_optimizer.OptimizeGraph(config, meta)
+
+
+def renamed_graph(graph_def: Any) -> Any:
+    """The same graph with meaningless names, except of its inputs."""
+    made = tf.compat.v1.GraphDef()
+    made.CopyFrom(graph_def)
+    names = {n.name: n.name if n.op == "Placeholder" else f"n{i}" for i, n in enumerate(made.node)}
+    for node in made.node:
+        node.name = names[node.name]
+        for at, read in enumerate(node.input):
+            mark, (name, colon, out) = "^" * read.startswith("^"), read.removeprefix("^").partition(":")
+            node.input[at] = f"{mark}{names[name]}{colon}{out}"
+    return made
+
+
+class Several(tf.Module):
+    """A model with more than one function, of plain TensorFlow and Python."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(5)
+        shapes = [(8, 8), (8, 8), (8, 4)]
+        self.kernels = [tf.Variable((rng.normal(size=s) / 3).astype(np.float32)) for s in shapes]
+        self.bias = tf.Variable(rng.normal(size=8).astype(np.float32))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 8), tf.float32, name="x")])
+    def classify(self, x: Any) -> Any:
+        for at, kernel in enumerate(self.kernels):  # unrolled while it is traced
+            x = tf.matmul(x, kernel)
+            x = tf.nn.relu(x + self.bias) if at < 2 else x
+        return {"logits": x, "chances": tf.nn.softmax(x)}
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 8), tf.float32, name="x")])
+    def embed(self, x: Any) -> Any:
+        return {"embedding": tf.linalg.l2_normalize(tf.matmul(x, self.kernels[0]), axis=-1)}

@@ -306,7 +306,7 @@ class FrozenGraph(Graph):
         return node.op in _CONSTANTS or (bool(node.input) and all(map(self._is_scale, data_inputs(node))))
 
     def _fused(self, node: Any, composite: str) -> str:
-        words = [s.decode() for s in attribute(node, "fused_ops").list.s]
+        words = [s.decode() for s in (*attribute(node, "fused_ops").list.s, attribute(node, "activation_mode").s)]
         named = next((w for w in words if w in ACTIVATIONS), "")
         if named:
             return named
@@ -560,6 +560,8 @@ def _plain(array: Any) -> Array:
 
 def _settings(node: Any, is_constant_first: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"constant_first": is_constant_first}
+    if b"FusedBatchNorm" in attribute(node, "fused_ops").list.s:
+        found["has_norm"] = True
     if "epsilon" in node.attr:
         found["epsilon"] = attribute(node, "epsilon").f
     if "ksize" in node.attr:

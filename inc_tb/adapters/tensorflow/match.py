@@ -26,6 +26,7 @@ _WITH_CONSTANT = _INTERCHANGEABLE | {"Sub", "Div"}
 _HELPERS = {"Requantize", "Reshape", "Pad", "Transpose"}
 """What converters put between two ops."""
 _FEW_INPUTS = 4
+_OTHER_LAYOUT = "the quantized model computes it in another layout (fused there with what follows)"
 _SAME_WEIGHTS = 0.5
 _EQUAL_WEIGHTS = 0.9
 """How alike the weights of an op and of its twin are at least, where the weights alone decide."""
@@ -309,8 +310,34 @@ class Matching:
             for following in self._worked_into(step, twin):
                 self._extend(match, following)
                 match.affine.append(following)
+        norm = self._only_reader(match.end.outputs[0])
+        if twin.settings.get("has_norm") and norm is not None and norm.type == "BatchNorm":
+            self._extend(match, norm)  # the kernel has it beside its weights
         self._take_activation(match)
+        self._restore_order(match)
         self._take_padding(match)
+
+    def _restore_order(self, match: Match) -> None:
+        """Converters drop a transpose and the one that takes it back; in between, the values are in another order."""
+        while match.folded and not self._is_in_order(match.folded):
+            following = self._only_reader(match.end.outputs[0])
+            if following is None or following.type != "Transpose" or len(following.constants) != 1:
+                for step in match.folded:
+                    del self.folded_into[step.index]
+                    self.missing[step.index] = _OTHER_LAYOUT
+                del self.matches[match.step.index], self.points[match.end.outputs[0]]
+                self._ends.pop(match.end.outputs[0])
+                self.missing[match.step.index] = _OTHER_LAYOUT
+                return
+            self._extend(match, following)
+
+    def _is_in_order(self, steps: Iterable[Step]) -> bool:
+        order: list[int] = []
+        for step in steps:
+            if step.type == "Transpose" and not self._keeps_order(step):
+                moves = [int(at) for at in self.reference.constant(step.constants[0]).ravel()]
+                order = [order[at] for at in moves] if order else moves
+        return order == sorted(order)
 
     def _take_padding(self, match: Match) -> None:
         """Converters make zeros around the input the convolution's own business."""
@@ -360,7 +387,7 @@ class Matching:
                 for step in passed:
                     self._extend(match, step)
                 passed = []
-            elif not self._keeps_order(following):
+            elif not self._is_movement(following):
                 return
 
     def _is_its_activation(self, match: Match, step: Step) -> bool:
@@ -392,6 +419,10 @@ class Matching:
         order = self.reference.constant(step.constants[0]).ravel()
         moved = [int(at) for at in order if shape[int(at)] != 1]
         return moved == sorted(moved)
+
+    def _is_movement(self, step: Step) -> bool:
+        is_transpose = step.type == "Transpose" and len(step.values) == 1 and len(step.constants) == 1
+        return is_transpose or self._keeps_order(step)
 
     def _same_shape(self, mine: str, theirs: str) -> bool:
         """As far as it is known; axes of length one do not count."""
@@ -450,7 +481,7 @@ class Matching:
         found: list[Step] = []
         end = step.outputs[0]
         while (following := self._only_reader(end)) is not None and len(following.values) == 1:
-            if not self._keeps_order(following) and (following.type not in AFFINE or not following.constants):
+            if not self._is_movement(following) and (following.type not in AFFINE or not following.constants):
                 break
             found.append(following)
             end = following.outputs[0]
