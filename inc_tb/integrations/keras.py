@@ -65,11 +65,22 @@ class DiagnosisCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._own: Any = None
         self._batches: list[Any] | None = None
         self._epoch = 0
+        self._is_waiting = False
 
     def on_train_begin(self, logs: Any = None) -> None:
-        open_models(self.model, self.model)  # whether such models can be read at all, before they are quantized
-        self._watch.begin(self.model)
         self._batches = None
+        self._is_waiting = not self.model.built  # of the user's own class: its first batch tells what it takes
+        if not self._is_waiting:
+            self._begin()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._is_waiting:
+            self._is_waiting = False
+            self._begin()
+
+    def _begin(self) -> None:
+        open_models(self.model, self.model)  # whether such models can be read at all, before they are quantized
+        self._watch.begin(self.model, self._epoch)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
@@ -120,9 +131,23 @@ def _open(folder: Path) -> Any:
 
 
 def _copied(model: Any) -> Any:
-    copy = keras.models.clone_model(model)
+    has_lambdas = any(isinstance(layer, keras.layers.Lambda) for layer in model._flatten_layers())
+    if has_lambdas and getattr(model, "inputs", None):
+        copy = keras.models.clone_model(model, clone_function=_copied_layer, recursive=True)
+    else:
+        copy = keras.models.clone_model(model)
+    if not copy.built:
+        copy.build_from_config(model.get_build_config())
     copy.set_weights(model.get_weights())
     return copy
+
+
+def _copied_layer(layer: Any) -> Any:
+    """Out of its config, as clone_model does it; functions of Python do not survive that."""
+    if not isinstance(layer, keras.layers.Lambda):
+        return type(layer).from_config(layer.get_config())
+    options = {"output_shape": layer._output_shape, "mask": layer.mask, "arguments": layer.arguments}
+    return keras.layers.Lambda(layer.function, **options, name=layer.name, dtype=layer.dtype_policy)
 
 
 def _compare(reference: Any, quantized: Any, batches: Iterable[Any]) -> Diagnosis:

@@ -117,6 +117,12 @@ class Watch:
     def _quantized(self, model: Any, quantize: Quantize) -> Any:
         try:
             given = self._copied(model)
+        except Exception as error:
+            raise UsageError(
+                f"the model cannot be copied: {_reason(error).rstrip('.')}; expected a model that can, as quantize=… "
+                "gets a copy. Keras models of your own class need a get_config, others deepcopy."
+            ) from error
+        try:
             made = quantize(given)
         except Exception as error:
             raise UsageError(
