@@ -240,7 +240,8 @@ def _add_to_file_writer(files: Any) -> Callable[[Summary, int], None]:
 
 def _add_with_tensorflow(tensorflow: Any, writer: Any) -> Callable[[Summary, int], None]:
     def add(summary: Summary, step: int) -> None:
-        with writer.as_default():
+        # Keras' callback records nothing between its steps, unless it is told to.
+        with writer.as_default(), tensorflow.summary.record_if(True):
             tensorflow.summary.experimental.write_raw_pb(summary.SerializeToString(), step=step)
         writer.flush()
 

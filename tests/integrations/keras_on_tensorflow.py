@@ -201,9 +201,13 @@ def scalars(folder: Path) -> dict[tuple[str, int], float]:
     return found
 
 
-def test_keras_own_tensorboard_callback(tmp_path: Path) -> None:
+@pytest.mark.parametrize("update_freq", ["epoch", 100])
+def test_keras_own_tensorboard_callback(update_freq: Any, tmp_path: Path) -> None:
     """Diagnoses join its run, in its one file, at its steps; what it writes is still there."""
-    trained, board = simple(), keras.callbacks.TensorBoard(str(tmp_path / "logs"), write_graph=False)
+    trained, board = (
+        simple(),
+        keras.callbacks.TensorBoard(str(tmp_path / "logs"), write_graph=False, update_freq=update_freq),
+    )
     x, _ = images(6, seed=2)
     expected = Direct(lambda trained: of_int8(trained, {"image": x[:4]}))
     history = fit(
