@@ -184,10 +184,20 @@ def residual() -> Case:
 
 @kind
 def wide_input() -> Case:
+    return _with_wide_input("relu")
+
+
+@kind
+def wide_input_and_elu() -> Case:
+    """`quantize_saved_model` leaves the activations between the convolutions in float."""
+    return _with_wide_input("elu")
+
+
+def _with_wide_input(activation: str) -> Case:
     """One channel of the images counts in thousands."""
     x = given = keras.Input((8, 8, 2), name="img")
-    x = layers.Conv2D(8, 3, padding="same", activation="relu", name="first")(x)
-    x = layers.Conv2D(8, 3, strides=2, activation="relu", name="second")(x)
+    x = layers.Conv2D(8, 3, padding="same", activation=activation, name="first")(x)
+    x = layers.Conv2D(8, 3, strides=2, activation=activation, name="second")(x)
     x = layers.Dense(10, name="last")(layers.Flatten(name="flat")(x))
     model = _randomized(keras.Model(given, x, name="net"), 0)
     _scale(model, "first", 1 / 2000, outputs=False)
