@@ -248,6 +248,25 @@ def test_any_ops_of_spoilt_networks_in_float(name: str, tmp_path: Path) -> None:
     assert worst <= FEW_STEPS
 
 
+@pytest.mark.slow
+def test_any_ops_of_a_saved_model_in_float(tmp_path: Path) -> None:
+    case = made("wide input and elu")
+    tool = tensorflow_quantizer(approach="saved-model")
+    ready = tool.prepare(case.model, tmp_path)
+    units = [f"net_1/{name}" for name in ("first_1/convolution", "second_1/convolution", "last_1/MatMul")]
+
+    def quantized(*keep: str) -> Path:
+        target = tmp_path / f"int8 but {[units.index(op) for op in keep]}"
+        tool.quantize(ready, target, [case.data], tool.settings, keep)
+        return target
+
+    simulation = Simulation(open_switches(ready, quantized()), [case.data], samples=len(case.images))
+    assert [unit.name for unit in simulation.model.units] == units
+    for keep in ([], units[:1], units[1:2], units[:2], units[1:]):
+        real = simulation.compared([open_results(quantized(*keep))(simulation.batches[0])]).error
+        assert simulation.error_keeping(keep) == pytest.approx(real, rel=0.1), keep
+
+
 def test_everything_in_float_is_fp32(tmp_path: Path) -> None:
     found = reconverted(HARD, images(), tmp_path, per_channel=True)
     own = found.simulation.results[0][0]

@@ -298,7 +298,9 @@ def _quantize_saved(
         spec.unit.add(node_name=name)
         spec.quantization_method.preset_method = methods.METHOD_NO_QUANTIZE
     data = [{n: tf.constant(a) for n, a in batch.items()} for batch in calibration]
-    tool.quantize_saved_model(str(source), str(target), options, representative_dataset=data)
+    tool.quantize_saved_model(
+        str(source), str(target), options, representative_dataset=data, overwrite_output_directory=True
+    )
 
 
 def _listed(names: Iterable[str], indent: str) -> str:

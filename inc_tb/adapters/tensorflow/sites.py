@@ -96,6 +96,21 @@ class Sites:
         stored = self._reference.stored(match.step, np.asarray(changed, own.dtype))
         self.rounding.weights[name] = match.step.name, match.step.weight, stored
         self.all.append(Site(name, "weight", frozenset([match.step.name]), name))
+        self._add_bias(match, name)
+
+    def _add_bias(self, match: Match, shared: str) -> None:
+        """Its step is the product of the input's and the weights', which may be coarse."""
+        bias = self._matching.quantized.bias(match.twin)
+        if bias is None or not match.twin.is_integer or [s.type for s in match.affine] != ["Add"]:
+            return
+        (adding,) = match.affine
+        own = [(name, self._reference.raw(name)) for name in adding.constants]
+        if len(own) != 1 or own[0][1].size != bias.size:
+            return
+        tensor, values = own[0]
+        name = f"bias of {match.step.name}"
+        self.rounding.weights[name] = adding.name, tensor, bias.reshape(values.shape).astype(values.dtype)
+        self.all.append(Site(name, "weight", frozenset([match.step.name]), shared))
 
     # kernels of integers
 
