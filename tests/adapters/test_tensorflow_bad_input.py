@@ -439,6 +439,18 @@ def test_quantizers_of_other_frameworks(model: Any, tmp_path: Path) -> None:
         capture.tensorflow_quantizer(approach="saved-model", activation_type="int16")
 
 
+def test_what_the_compiler_says(tmp_path: Path) -> None:
+    """It names an op and what is wrong with it, between many brackets."""
+    quantizer = capture.tensorflow_quantizer(approach="saved-model")
+    prepared = quantizer.prepare(HARD, tmp_path)
+    with pytest.raises(ModelError) as caught:
+        quantizer.quantize(prepared, tmp_path / "int8", [{"input": rows(8, 8, 8, 1)}], quantizer.settings, [])
+    check(
+        caught.value, ModelError, r"cannot quantize it so: .* v0/avgpool: The preceding \w+ and the following \w+ must"
+    )
+    assert "loc(" not in str(caught.value)
+
+
 # --- the commands ---
 
 

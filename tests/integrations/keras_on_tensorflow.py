@@ -222,7 +222,7 @@ def test_keras_own_tensorboard_callback(update_freq: Any, tmp_path: Path) -> Non
     for epoch, diagnosis in found.items():
         assert_same(diagnosis, expected.found[epoch])
     told = scalars(train)
-    for epoch, loss in enumerate(history.history["loss"]):
+    for epoch, loss in enumerate(history.history["loss"] if update_freq == "epoch" else []):  # else Keras has none
         assert told["epoch_loss", epoch] == pytest.approx(loss, rel=1e-6)
     assert {("output/sqnr_db", 0), ("output/sqnr_db", 1)} <= set(told)
 

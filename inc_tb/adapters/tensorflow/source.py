@@ -27,6 +27,8 @@ _BY_HAND = (
     "Call it once with data, or give a concrete function: tf.function(model).get_concrete_function(tf.TensorSpec(...))."
 )
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+_PLACE = re.compile(r'<unknown>:0: error: loc\(.*?"([^"@:]+)(?:@[^"]*)?"\].*?\)+: ')
+"""Of the compiler; the first name in it is the op's."""
 _LONGEST = 300
 _CALL = re.compile(r"^(?:(?:tf\.)?(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
 COMPOSITE = re.compile(r"^(?:__inference_)?(?:composite_)?((?:de)?quantize_i8|quantized_\w+?_fn)(?:_\d+)*$")
@@ -404,5 +406,5 @@ def first_line(error: Exception) -> str:
         lines = [f"{lines[nodes[0]].removeprefix('Node: ')}: {lines[nodes[0] + 1]}"]
     elif len(lines) > 1 and lines[0].startswith("Exception encountered when calling"):
         lines = lines[1:]
-    text = lines[0] if lines else type(error).__name__
+    text = _PLACE.sub(r"\1: ", lines[0]) if lines else type(error).__name__
     return text[:_LONGEST].rstrip(".")
