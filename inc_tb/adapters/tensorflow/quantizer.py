@@ -27,7 +27,6 @@ _CHOICES: Mapping[str, Sequence[Any]] = {
     "activation_type": ("int8", "int16"),
     "per_channel": (True, False),
 }
-_COARSE_TENSORS = {"outlier_channels", "dispersed_range", "flushed_to_zero", "unbalanced_inputs"}
 
 
 class TensorFlowQuantizer:
@@ -165,14 +164,10 @@ class TensorFlowQuantizer:
     def cures(
         self, settings: Mapping[str, Any], suggestions: Sequence[Suggestion], tensors: Mapping[str, str]
     ) -> Mapping[str, Mapping[str, Any]]:
-        found: dict[str, Mapping[str, Any]] = {}
-        if not settings["per_channel"]:  # costs nothing, so it needs no rule
-            found["a scale for each channel of the weights"] = {**settings, "per_channel": True}
-        is_coarse = any(s.rule in _COARSE_TENSORS for s in suggestions)
-        if settings["approach"] == "tflite" and settings["activation_type"] == "int8" and is_coarse:
-            # With one scale for all weights of an op, TFLite fails at depthwise convolutions.
-            found["16 bits for all activations"] = {**settings, "activation_type": "int16", "per_channel": True}
-        return found
+        """Not 16 bits, from where a search cannot go on; see `variants`."""
+        if settings["per_channel"]:
+            return {}
+        return {"a scale for each channel of the weights": {**settings, "per_channel": True}}  # costs nothing
 
 
 class _Representative:
