@@ -262,22 +262,32 @@ typedef struct {
     Table *tables;
 } Target;
 
-/* Rows of a few values a channel: lanes are neighbouring positions of a row. */
-static void add_short_channels(const float *x, const float *y, int64_t rows, int64_t channels, int64_t inner,
-                               const Target *to) {
-    int64_t row = channels * inner, channel[LANES];
+/* Rows of a few values a channel: lanes are neighbouring positions of a row, which may be several rows in one. */
+static void add_positions(const float *x, const float *y, int64_t rows, int64_t row, int64_t channels, int64_t inner,
+                          int finite, const Target *to) {
+    int64_t channel[LANES];
     float lo[LANES], hi[LANES];
-    int finite = all_finite(x, y, rows * row);
     for (int64_t p = 0; p < row; p += LANES) {
         int64_t width = row - p < LANES ? row - p : LANES;
         for (int64_t l = 0; l < width; l++) {
-            channel[l] = (p + l) / inner;
+            channel[l] = (p + l) / inner % channels;
             lo[l] = to->lo[channel[l]];
             hi[l] = to->hi[channel[l]];
         }
         for (int64_t l = width; l < LANES; l++) lo[l] = hi[l] = 0;
         add(x + p, y + p, rows, row, width, finite, lo, hi, channel, (int)width, to->sums, to->extremes);
     }
+}
+
+static void add_short_channels(const float *x, const float *y, int64_t rows, int64_t channels, int64_t inner,
+                               const Target *to) {
+    int64_t row = channels * inner, together = LANES;
+    int finite = all_finite(x, y, rows * row);
+    while (together > 1 && row * (together / 2) % LANES == 0) together /= 2; /* so many rows fill whole lanes */
+    int64_t whole = rows / together;
+    if (whole) add_positions(x, y, whole, together * row, channels, inner, finite, to);
+    int64_t done = whole * together;
+    if (done < rows) add_positions(x + done * row, y + done * row, rows - done, row, channels, inner, finite, to);
     histograms(x, y, rows * row, finite, to->tables);
 }
 
@@ -300,7 +310,7 @@ static void add_long_channels(const float *x, const float *y, int64_t rows, int6
 /* x and y are C-contiguous [outer, channels, inner]; goes through them in blocks that are contiguous too. */
 static void add_all(const float *x, const float *y, int64_t outer, int64_t channels, int64_t inner, const Target *to) {
     int64_t row = channels * inner, fitting = row < BLOCK ? BLOCK / row : 1;
-    if (inner < LANES && fitting < LANES) fitting = LANES;
+    if (inner < LANES && fitting < LANES) fitting = LANES; /* enough to fill the lanes together */
     for (int64_t o = 0; o < outer; o += fitting) {
         int64_t rows = outer - o < fitting ? outer - o : fitting;
         const float *bx = x + o * row, *by = y + o * row;

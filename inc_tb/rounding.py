@@ -12,7 +12,7 @@ from inc_tb.errors import ModelError
 from inc_tb.records import Quantization
 
 _Array = npt.NDArray[Any]
-_BLOCK = 1 << 15
+_BLOCK = 1 << 17
 
 
 def quantize(values: _Array, quantization: Quantization, dtype: Any = np.float32) -> _Array:

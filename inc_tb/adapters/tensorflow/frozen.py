@@ -60,12 +60,15 @@ class FrozenGraph(Graph):
         self.source = source
         self.layers = source.layers
         self.tf_graph = self._imported()
+        self._tensors: dict[str, Any] = {}
         self.nodes = {node.name: node for node in _in_order(source.graph_def.node)}
         self.readers: dict[str, list[Any]] = defaultdict(list)
         for node in self.nodes.values():
             for name in dict.fromkeys(data_inputs(node)):
                 self.readers[name].append(node)
         self.constants: set[str] = set()
+        self._computed: set[str] = set()
+        """Nodes that make constants of constants."""
         self._made: dict[str, Array] = {}
         self._skipped: set[str] = set()
         self._run_time = find_run_time_roundings(self.nodes, data_inputs)
@@ -90,7 +93,9 @@ class FrozenGraph(Graph):
         return graph
 
     def tensor(self, name: str) -> Any:
-        return self.tf_graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
+        if name not in self._tensors:
+            self._tensors[name] = self.tf_graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
+        return self._tensors[name]
 
     def _read_inputs(self) -> None:
         for name, tensor in self.source.inputs:
@@ -120,6 +125,8 @@ class FrozenGraph(Graph):
         outputs = self._outputs(node)
         if node.op in _CONSTANTS or (inputs and all(i in self.constants for i in inputs) and node.op not in _RANDOM):
             self.constants.update(outputs)
+            if node.op not in (*_CONSTANTS, "Identity", "StopGradient"):
+                self._computed.add(node.name)
             return
         if (
             inputs
@@ -441,8 +448,15 @@ class FrozenGraph(Graph):
             if node.op in _CONSTANTS:
                 self._made[name] = _plain(tf.make_ndarray(attribute(node, "value").tensor))
             else:
-                self._made[name] = _plain(self._evaluator.run(self.tensor(name)))
+                self._evaluate(name)
         return self._made[name]
+
+    def _evaluate(self, name: str) -> None:
+        """With the others that steps read: a run takes longer than what it is to do."""
+        read = {c for step in self.steps for c in step.constants if source_of(c)[0] in self._computed}
+        names = [name, *sorted(read - {name} - set(self._made))]
+        arrays = self._evaluator.run([self.tensor(n) for n in names])
+        self._made.update(zip(names, map(_plain, arrays), strict=True))
 
     @cached_property
     def _evaluator(self) -> Any:

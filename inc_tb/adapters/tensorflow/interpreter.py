@@ -9,6 +9,7 @@ from os import cpu_count
 from typing import Any
 
 import numpy as np
+from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
 from inc_tb.adapters.tensorflow.library import tf
@@ -29,7 +30,7 @@ class LiteEngine:
 
     def __init__(self, graph: LiteGraph) -> None:
         self.graph = graph
-        self._whole = _Interpreter(self._watched(), graph.name)
+        self._whole = _Interpreter(*self._watched(), graph.name)
         self._pieces: tuple[frozenset[str], _Interpreter, dict[str, int]] | None = None
 
     def most_samples(self) -> int | None:
@@ -51,39 +52,55 @@ class LiteEngine:
         return {int(roots[name]): stored(self.graph, roots[name], array) for name, array in feeds.items()}
 
     def _as_read(self, root: str, array: Array, is_final: bool) -> Array:
-        quantization = self.graph.values[root].quantization
+        value = self.graph.values[root]
         if array.dtype.kind in "iu":
-            return dequantize(array, quantization) if quantization is not None else array
-        return array if is_final or quantization is None else rounded(array, quantization)
+            return dequantize(array, value.quantization) if value.quantization is not None else array
+        is_done = is_final or value.is_integer or value.quantization is None
+        return array if is_done or value.quantization is None else rounded(array, value.quantization)
 
     def run_isolated(self, feeds: Batch, given: Mapping[str, Array], roots: Sequence[str]) -> dict[str, Array]:
         cut = frozenset(root for root in given if root in self.graph.producer)
         if self._pieces is None or self._pieces[0] != cut:
-            content, places = self._cut_out(cut)
-            self._pieces = cut, _Interpreter(content, self.graph.name), places
+            content, floats, places = self._cut_out(cut)
+            self._pieces = cut, _Interpreter(content, floats, self.graph.name), places
         _, interpreter, places = self._pieces
         arrays = {place: stored(self.graph, root, given[root]) for root, place in places.items()}
         made = interpreter.run({**self._given(feeds), **arrays}, [int(root) for root in roots])
         return {root: self._as_read(root, array, False) for root, array in zip(roots, made, strict=True)}
 
-    def _watched(self) -> bytes:
+    def _watched(self) -> tuple[bytes, dict[int, int]]:
         model, main = self._copied()
         # What is quantized behind an op is read there, too.
         places = [int(i) for root in self.graph.producer for i in (root, self.graph.values[root].read)]
         places += [int(value.read) for value in self.graph.values.values() if value.read != value.root]
-        main.outputs = np.array(list(dict.fromkeys([*main.outputs, *places])), np.int32)
-        return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+        return self._with_results(model, main, places)
 
     def _copied(self) -> tuple[Any, Any]:
         model, main = copy.copy(self.graph.model), copy.copy(self.graph.main)
         model.subgraphs = [main, *self.graph.model.subgraphs[1:]]
         model.signatureDefs = None
+        main.tensors, main.operators = list(main.tensors), list(main.operators)
         return model, main
 
-    def _cut_out(self, cut: frozenset[str]) -> tuple[bytes, dict[str, int]]:
+    def _with_results(self, model: Any, main: Any, places: Sequence[int]) -> tuple[bytes, dict[int, int]]:
+        """With these results, whole numbers dequantized by the kernels that ship: -> where each of them is."""
+        floats = {}
+        model.operatorCodes = [*model.operatorCodes, _dequantize_code()]
+        for place in dict.fromkeys(places):
+            if self.graph.dtype(str(place)) == "int8" and self.graph.quantization(str(place)) is not None:
+                floats[place] = len(main.tensors)
+                tensor = copy.copy(main.tensors[place])
+                tensor.type, tensor.quantization, tensor.buffer = schema.TensorType.FLOAT32, None, 0
+                tensor.name = f"inc_tb_float_{place}".encode()
+                main.tensors.append(tensor)
+                main.operators.append(_dequantizer(len(model.operatorCodes) - 1, place, floats[place]))
+        results = [floats.get(place, place) for place in dict.fromkeys(places)]
+        main.outputs = np.array(list(dict.fromkeys([*main.outputs, *results])), np.int32)
+        return bytes(flatbuffer_utils.convert_object_to_bytearray(model)), floats
+
+    def _cut_out(self, cut: frozenset[str]) -> tuple[bytes, dict[int, int], dict[str, int]]:
         """The file with an input of its own wherever one of these values is read."""
         model, main = self._copied()
-        main.tensors = list(main.tensors)
         read = {str(i) for op in main.operators for i in op.inputs}
         places: dict[str, int] = {}
         for root in sorted(cut & read, key=int):
@@ -93,8 +110,8 @@ class LiteEngine:
             main.tensors.append(tensor)
         main.operators = [self._reading(op, places) for op in main.operators]
         main.inputs = np.array([*main.inputs, *places.values()], np.int32)
-        main.outputs = np.array(list(dict.fromkeys([*main.outputs, *map(int, self.graph.producer)])), np.int32)
-        return bytes(flatbuffer_utils.convert_object_to_bytearray(model)), places
+        content, floats = self._with_results(model, main, list(map(int, self.graph.producer)))
+        return content, floats, places
 
     def _reading(self, op: Any, places: Mapping[str, int]) -> Any:
         if not any(str(i) in places for i in op.inputs):
@@ -105,8 +122,10 @@ class LiteEngine:
 
 
 class _Interpreter:
-    def __init__(self, content: bytes, name: str) -> None:
-        self._content, self._name = content, name
+    """`floats` tells where the dequantized form of a result is."""
+
+    def __init__(self, content: bytes, floats: Mapping[int, int], name: str) -> None:
+        self._content, self._floats, self._name = content, floats, name
         self._shapes: dict[int, tuple[int, ...]] = {}
         self._interpreter = opened(content, name)
         self._is_plain = False
@@ -135,7 +154,21 @@ class _Interpreter:
         for place, array in given.items():
             self._interpreter.set_tensor(place, array)
         self._interpreter.invoke()
-        return [self._interpreter.get_tensor(place) for place in wanted]
+        return [self._interpreter.get_tensor(self._floats.get(place, place)) for place in wanted]
+
+
+def _dequantize_code() -> Any:
+    code = schema.OperatorCodeT()
+    code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.DEQUANTIZE
+    code.version = 2  # the first with int8
+    return code
+
+
+def _dequantizer(code: int, place: int, target: int) -> Any:
+    op = schema.OperatorT()
+    op.opcodeIndex, op.inputs, op.outputs = code, np.array([place], np.int32), np.array([target], np.int32)
+    op.builtinOptionsType, op.builtinOptions = schema.BuiltinOptions.DequantizeOptions, schema.DequantizeOptionsT()
+    return op
 
 
 def stored(graph: LiteGraph, root: str, array: Array) -> Array:
