@@ -42,6 +42,7 @@ bench: $(TEST_VENV)/ready browser
 	$(BIN)/python -m benchmarks.torch
 	$(BIN)/python -m benchmarks.torch_ranking
 	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.tensorflow
 
 screenshots: $(TEST_VENV)/ready browser
 	$(BIN)/python -m tests.browser.screenshots
