@@ -157,7 +157,9 @@ def _compare(reference: Any, quantized: Any, batches: Iterable[Any]) -> Diagnosi
             from inc_tb.integrations.keras_torch import as_modules
 
             models = stack.enter_context(as_modules(reference)), stack.enter_context(as_modules(quantized))
-        found = diagnose(*models, _as_called(models[0] if models[0] is not None else models[1], batches))
+        else:
+            batches = _as_called(quantized if reference is None else reference, batches)
+        found = diagnose(*models, batches)
     if reference is not None:
         found.reference = describe(reference)
     found.quantized = describe(quantized)
