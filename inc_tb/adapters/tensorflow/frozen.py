@@ -46,6 +46,7 @@ _CALLS = {"PartitionedCall", "StatefulPartitionedCall"}
 _FLOATS = {tf.float32, tf.float16, tf.bfloat16, tf.float64}
 _WHOLE = {tf.qint8: "int8", tf.quint8: "uint8", tf.int8: "int8", tf.uint8: "uint8", tf.qint16: "int16"}
 _SUMS = {tf.qint32, tf.int32}
+_LOWEST = -128
 _REST_OF_A_SUM = {
     "UniformQuantizedAdd", "UniformQuantizedClipByValue", "UniformRequantize", "Requantize", "RequantizePerChannel",
     "Cast", "AddV2", "Add", "Sub", "Mul", "RealDiv", "Maximum", "Minimum", "Relu", "Relu6", "Identity", "Round",
@@ -269,11 +270,23 @@ class FrozenGraph(Graph):
         step.bias = self._find_bias(step, node, inputs, chain)
         step.is_dynamic = any(source_of(i)[0] in self._run_time for i in inputs)
         step.is_integer = bool(composite) or self._is_kernel(node) or node.op.startswith(("Uniform", "Xla"))
+        if node.op.startswith("Xla"):
+            self._find_factor(step, chain)
+            fused = fused or ("Relu" if step.zero == _LOWEST else "")  # what is below zero has no number
         step.activation = fused or (self._fused(node, composite) if step.type not in ACTIVATIONS else "")
         for out in kept:
             is_whole = self.tensor(out).dtype in _WHOLE
             self.new_value(out, self._result_grid(end, step) if is_whole else None, is_integer=is_whole)
         self.add(step)
+
+    def _find_factor(self, step: Step, chain: Sequence[Any]) -> None:
+        factor = next((n for n in chain if n.op == "Mul"), None)
+        if factor is not None:
+            step.factor = self.raw(data_inputs(factor)[1]).ravel()
+            behind = chain[chain.index(factor) + 1 :]
+            if behind and behind[-1].op == "Cast":
+                zeros = (float(self.raw(data_inputs(n)[1])) for n in behind if n.op == "AddV2")
+                step.zero = round(next(zeros, 0.0))
 
     def _is_value(self, name: str) -> bool:
         return self.tensor(name).dtype in _FLOATS or self.tensor(name).dtype in _WHOLE
@@ -303,7 +316,23 @@ class FrozenGraph(Graph):
                 fused = "Relu" if following.op != "Relu6" else "Relu6"
             if following.op in ("UniformRequantize", "Requantize", "RequantizePerChannel"):
                 break
+            if following.op == "Mul" and (tail := self._rounding_tail(name)):
+                chain += tail
+                break
         return chain, fused
+
+    def _rounding_tail(self, name: str) -> list[Any]:
+        """What makes int8 of scaled sums again: + zero, between two ends, rounded."""
+        found: list[Any] = []
+        for op in ("AddV2", "Maximum", "Minimum", "Round", "Cast"):
+            readers = self.readers[name]
+            if len(readers) != 1 or readers[0].op != op:
+                if op == "AddV2":
+                    continue  # no zero point
+                return []
+            found.append(readers[0])
+            name = name_of(readers[0].name)
+        return found if self.tensor(name).dtype == tf.int8 else []
 
     def _is_scale(self, name: str) -> bool:
         """It depends on the data by the scale of what a layer reads, if at all."""
@@ -323,6 +352,8 @@ class FrozenGraph(Graph):
     def _result_grid(self, node: Any, step: Step) -> Quantization | None:
         inputs = data_inputs(node)
         composite = self._composite(node)
+        if node.op == "Cast":
+            return unknown_grid("int8")
         if composite:
             return self._uniform(inputs[-2:], tf.int8)
         dtype = self.tensor(name_of(node.name)).dtype
@@ -371,7 +402,7 @@ class FrozenGraph(Graph):
         if node.op.startswith("UniformQuantized"):
             return self._uniform(inputs[4:6], tf.int8, axis)
         if node.op.startswith("Xla"):
-            return self._xla_weight_grid(step, node)
+            return unknown_grid("int8") if self.tensor(step.weight).dtype in _WHOLE else None  # the factor tells it
         if any(source_of(i)[0] in self._run_time for i in inputs):
             return self._keras_weight_grid(node)
         if self._is_kernel(node) and self.tensor(step.weight).dtype in _WHOLE:
@@ -383,16 +414,6 @@ class FrozenGraph(Graph):
 
     def _has_bias(self, node: Any) -> bool:
         return "WithBias" in node.op or any(s == b"BiasAdd" for s in attribute(node, "fused_ops").list.s)
-
-    def _xla_weight_grid(self, step: Step, node: Any) -> Quantization | None:
-        """The factor behind the sum is the input's scale times the weights'."""
-        chain, _ = self._behind_sum(node)
-        factor = next((self.raw(data_inputs(n)[1]) for n in chain if n.op == "Mul"), None)
-        before = self.values[step.values[0]].quantization if step.values else None
-        if factor is None:
-            return None
-        scale = before.scale if before is not None and before.scale is not None else np.ones(1, np.float32)
-        return grid("int8", factor.ravel() / scale, 0, -1)
 
     def _keras_weight_grid(self, node: Any) -> Quantization | None:
         """The divisor behind the sum is the input's scale times the weights', each as steps for one."""
@@ -469,7 +490,9 @@ class FrozenGraph(Graph):
     def weight(self, step: Step) -> Array:
         stored = self.raw(step.weight)
         quantization = step.weight_quantization
-        if stored.dtype.kind in "iu" and quantization is not None:
+        if stored.dtype.kind in "iu" and quantization is not None and quantization.scale is None:
+            stored = stored.astype(np.float32)  # but for their scale
+        elif stored.dtype.kind in "iu" and quantization is not None:
             if quantization.axis is not None and quantization.scale is not None:
                 quantization = _on_fitting_axis(quantization, stored.shape)
             stored = dequantize(stored, quantization)

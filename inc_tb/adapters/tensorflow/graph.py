@@ -52,6 +52,11 @@ class Step:
     """Computed with whole numbers."""
     is_dynamic: bool = False
     """It finds the range of what it reads while the model runs."""
+    factor: Array | None = None
+    """What its sums of whole numbers are multiplied by, where the file has no scales beside: the scale of what it reads
+    times that of the weights, over that of its result if that is whole numbers, too."""
+    zero: int | None = None
+    """The zero point of such a result."""
     axis: int = -1
     """Where the channels of its result are."""
 

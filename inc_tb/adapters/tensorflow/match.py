@@ -16,10 +16,12 @@ from itertools import permutations
 import numpy as np
 
 from inc_tb.adapters.tensorflow.graph import Graph, Step
+from inc_tb.adapters.tensorflow.grids import grid
 from inc_tb.adapters.tensorflow.kinds import ACTIVATIONS, AFFINE, CLIPS, LOOPS, RESHAPES, WEIGHTED
 from inc_tb.arrays import alike
 from inc_tb.capture import Array
 from inc_tb.errors import MismatchError
+from inc_tb.records import Quantization
 
 _INTERCHANGEABLE = {"Add", "Mul", "Maximum", "Minimum"}
 _WITH_CONSTANT = _INTERCHANGEABLE | {"Sub", "Div"}
@@ -294,6 +296,7 @@ class Matching:
 
     def _accept(self, step: Step, twin: Step) -> None:
         self._used.add(twin.index)
+        self._settle(step, twin)
         if step.weight and step.type in WEIGHTED and step.values and twin.values:
             wanted = self.points.get(step.values[0])
             if wanted is None:
@@ -488,6 +491,30 @@ class Matching:
         while found and found[-1].type not in AFFINE:
             found.pop()
         return found
+
+    def _settle(self, step: Step, twin: Step) -> None:
+        """Scales that the file has only as products follow from the weights, one op after the other."""
+        before = self._known_grid(twin.values[0]) if twin.values else None
+        if twin.factor is None or before is None or before.scale is None:
+            return
+        if twin.zero is None:
+            twin.weight_quantization = grid("int8", twin.factor / before.scale, 0, -1)
+        elif (found := self._both_weights(step, twin)) is not None:
+            reach = np.abs(self._affines(step, found.reference)[-1].weight)
+            largest = reach.max(axis=tuple(range(reach.ndim - 1))) if twin.factor.size > 1 else reach.max()
+            scale = np.maximum(largest, np.finfo(np.float32).tiny) / 127
+            twin.weight_quantization = grid("int8", scale, 0, -1)
+            result = np.median(before.scale * scale / twin.factor)
+            self.quantized.values[twin.outputs[0]].quantization = grid("int8", result, twin.zero)
+
+    def _known_grid(self, root: str) -> Quantization | None:
+        """Also where ops that only rearrange whole numbers hand a scale on."""
+        value = self.quantized.values[root]
+        producer = self.quantized.producer.get(root)
+        is_open = value.is_integer and value.quantization is not None and value.quantization.scale is None
+        if is_open and producer is not None and not producer.weight and producer.values:
+            value.quantization = self._known_grid(producer.values[0])
+        return value.quantization
 
     def _affines(self, step: Step, weight: Array) -> list[Affine]:
         """Weights and bias as they are, and with one, two, ... of the following steps worked in."""
