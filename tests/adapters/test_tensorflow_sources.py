@@ -21,6 +21,8 @@ from inc_tb.errors import ModelError
 from tests.adapters import tensorflow_nets as nets
 from tests.adapters.tensorflow_nets import keras, layers
 
+DATA = Path(__file__).parent / "data"
+
 ROOT = Path(inc_tb.__file__).parents[1]
 HARD = Path(__file__).parent / "data" / "hard_tf.pb"
 Array = nets.Array
@@ -484,3 +486,14 @@ def test_a_model_on_another_backend(tmp_path: Path) -> None:
 def test_a_model_of_no_known_kind() -> None:
     with pytest.raises(ModelError, match=r"cannot read a builtins.int; expected an ONNX, a PyTorch or a TensorFlow"):
         capture.read_inputs(3)
+
+
+def test_logged_graph_of_neural_compressor_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
+    """It prints the tensors that it logs, at every run; as the reference of the int8 graph beside it, it does not."""
+    images = np.random.default_rng(0).random((4, 8, 8, 1), np.float32)
+    found = inc_tb.diagnose(DATA / "inc26_logged_fp32.pb", DATA / "inc26_hard_mse_tune.pb", {"input": images})
+    rows = dict(zip(found.ops["name"], found.ops["act_dtype"], strict=True))
+    assert rows["v0/avgpool"] == "uint8"
+    assert [name for name, dtype in rows.items() if dtype] == ["v0/cg/conv5/Relu", "v0/avgpool"]
+    assert "v0/cg/conv1/Relu__print__" not in rows
+    assert capfd.readouterr().err == ""

@@ -125,7 +125,26 @@ def _from_graph_def(graph_def: Any, name: str) -> Frozen:
     outputs = [node.name for node in graph_def.node if node.name not in read and node.op not in _NO_RESULTS]
     if not inputs or not outputs:
         raise ModelError(f"{name}: has no inputs (placeholders) or no results. {_EXPECTED}")
-    return Frozen(name, graph_def, [(n, f"{n}:0") for n in inputs], [(n, f"{n}:0") for n in outputs])
+    return Frozen(name, _silent(graph_def), [(n, f"{n}:0") for n in inputs], [(n, f"{n}:0") for n in outputs])
+
+
+def _silent(graph_def: Any) -> Any:
+    """Neural Compressor's logged graphs print whole tensors at every run."""
+    quiet_def = tf.compat.v1.GraphDef()
+    quiet_def.CopyFrom(graph_def)
+    for node in quiet_def.node:
+        if node.op == "Print":
+            _hand_on(node)
+    return quiet_def
+
+
+def _hand_on(node: Any) -> None:
+    """It becomes a node that gives what it gets first."""
+    dtype = node.attr["T"].type if "T" in node.attr else tf.float32.as_datatype_enum
+    name, first = node.name, node.input[0]
+    node.Clear()
+    node.MergeFrom(tf.compat.v1.NodeDef(name=name, op="Identity", input=[first]))
+    node.attr["T"].type = dtype
 
 
 def _from_saved_model(path: Path) -> Frozen:
@@ -378,11 +397,7 @@ def as_reference(frozen: Frozen | Lite) -> Frozen:
     if not rounding:
         raise ModelError(f"{frozen.name}: has no fake quantization to leave out; expected a reference beside it.")
     for node in rounding:
-        dtype = node.attr["T"].type if "T" in node.attr else tf.float32.as_datatype_enum
-        name, first = node.name, node.input[0]
-        node.Clear()
-        node.MergeFrom(tf.compat.v1.NodeDef(name=name, op="Identity", input=[first]))
-        node.attr["T"].type = dtype
+        _hand_on(node)
     return replace(frozen, name=f"{frozen.name} without fake quantization", graph_def=graph_def)
 
 
