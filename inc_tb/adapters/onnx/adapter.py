@@ -9,12 +9,13 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from inc_tb.adapters.common import fitted, linked
 from inc_tb.adapters.onnx.graph import Graph, Step
 from inc_tb.adapters.onnx.match import Match, Matching
 from inc_tb.adapters.onnx.model import Model, attribute, subgraphs
 from inc_tb.adapters.onnx.passes import Result, Runner
 from inc_tb.capture import Array, Batch, Input, Pair
-from inc_tb.errors import MismatchError, ModelError
+from inc_tb.errors import ModelError
 from inc_tb.records import Op, Quantization
 
 _MOST_SAMPLES = 32
@@ -147,11 +148,7 @@ class OnnxAdapter:
             else:
                 op.note = self._matching.missing.get(step.index, "its output is not a value of its own when quantized")
             ops.append(op)
-        by_name = {op.name: op for op in ops}
-        for op in ops:
-            for name in op.inputs:
-                by_name[name].consumers.append(op.name)
-        return ops
+        return linked(ops)
 
     def _describe_quantization(self, op: Op, match: Match) -> None:
         op.compared_at, op.tensor = op.name, match.end.outputs[0]
@@ -201,32 +198,8 @@ class OnnxAdapter:
             )
 
     def _fitted(self, batch: Batch) -> dict[str, Array]:
-        """The batch with the dtypes that the model wants, or an error that says what does not fit."""
-        expected = {i.name: i for i in self._inputs}
-        if set(batch) != set(expected):
-            raise MismatchError(
-                f"the data has the arrays {sorted(batch)}, the model has the inputs {sorted(expected)}. "
-                "Name the arrays as the model's inputs."
-            )
-        return {name: self._fit(np.asarray(array), expected[name]) for name, array in batch.items()}
-
-    def _fit(self, array: Array, expected: Input) -> Array:
-        fits = array.ndim == len(expected.shape) and all(
-            n is None or n == m for n, m in zip(expected.shape, array.shape, strict=True)
-        )
-        if not fits and self._reference.has_rank(expected.name):
-            wanted = "x".join("any" if n is None else str(n) for n in expected.shape) or "a single number"
-            given = "x".join(map(str, array.shape)) or "a single number"
-            raise MismatchError(
-                f"the array {expected.name} has shape {given}, the model expects {wanted}. "
-                "Reshape the data; the first axis counts the samples."
-            )
-        kinds = {"f": "fiu", "i": "iu", "u": "iu", "O": "OSU"}.get(expected.dtype.kind, expected.dtype.kind)
-        if array.dtype.kind not in kinds:
-            raise MismatchError(
-                f"the array {expected.name} holds {array.dtype}, the model expects {expected.dtype}. Convert the data."
-            )
-        return np.asarray(array, dtype=expected.dtype, order="C")
+        free = [i.name for i in self._inputs if not self._reference.has_rank(i.name)]
+        return fitted(batch, self._inputs, free=free)
 
 
 def read_inputs(source: Any) -> list[Input]:

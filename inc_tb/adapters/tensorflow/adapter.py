@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from inc_tb.adapters import common
+from inc_tb.adapters.common import linked
 from inc_tb.adapters.tensorflow.engines import open_engine
 from inc_tb.adapters.tensorflow.frozen import FrozenGraph
 from inc_tb.adapters.tensorflow.graph import Engine, Graph, Step
@@ -167,11 +169,7 @@ class TensorFlowAdapter:
             else:
                 op.note = self.matching.missing.get(step.index, "the quantized model has no counterpart of it")
             ops.append(op)
-        by_name = {op.name: op for op in ops}
-        for op in ops:
-            for name in op.inputs:
-                by_name[name].consumers.append(op.name)
-        return ops
+        return linked(ops)
 
     def _describe_quantization(self, op: Op, match: Match) -> None:
         op.tensor = match.end.outputs[0]
@@ -200,39 +198,15 @@ class TensorFlowAdapter:
 
 
 def fitted(batch: Batch, inputs: Sequence[Input], at_once: int | None) -> dict[str, Array]:
-    """The batch with the dtypes that the model wants, or an error that says what does not fit."""
-    expected = {i.name: i for i in inputs}
-    if set(batch) != set(expected):
-        raise MismatchError(
-            f"the data has the arrays {sorted(batch)}, the model has the inputs {sorted(expected)}. "
-            "Name the arrays as the model's inputs."
-        )
-    found = {name: _fit(np.asarray(array), expected[name]) for name, array in batch.items()}
+    """What fits the model, in a number that it takes."""
+    free = [i.name for i in inputs if not i.is_known]
+    found = common.fitted(batch, inputs, free=free, hint=", and images have their channels last")
     rows = {len(array) for array in found.values() if array.ndim}
     if at_once is not None and any(n % at_once for n in rows):
         raise MismatchError(
             f"the batch has {max(rows)} samples, the model takes {at_once} at a time. Give a multiple of that."
         )
     return found
-
-
-def _fit(array: Array, expected: Input) -> Array:
-    fits = array.ndim == len(expected.shape) and all(
-        n is None or n == m for n, m in zip(expected.shape, array.shape, strict=True)
-    )
-    if not fits and expected.is_known:
-        wanted = "x".join("any" if n is None else str(n) for n in expected.shape) or "a single number"
-        given = "x".join(map(str, array.shape)) or "a single number"
-        raise MismatchError(
-            f"the array {expected.name} has shape {given}, the model expects {wanted}. "
-            "Reshape the data; the first axis counts the samples, and images have their channels last."
-        )
-    kinds = {"f": "fiu", "i": "iu", "u": "iu", "O": "OSU", "S": "OSU"}.get(expected.dtype.kind, expected.dtype.kind)
-    if array.dtype.kind not in kinds:
-        raise MismatchError(
-            f"the array {expected.name} holds {array.dtype}, the model expects {expected.dtype}. Convert the data."
-        )
-    return np.asarray(array, dtype=expected.dtype, order="C")
 
 
 def split(feeds: Mapping[str, Array], at_once: int | None, most: int) -> Iterator[dict[str, Array]]:

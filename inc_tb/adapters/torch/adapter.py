@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from inc_tb.adapters.common import linked
 from inc_tb.adapters.torch.kinds import CHANNELS_FIRST, CHANNELS_LAST, FOLDABLE
 from inc_tb.adapters.torch.lockstep import Paused, Stop
 from inc_tb.adapters.torch.match import Match, Matching
@@ -229,10 +230,7 @@ class TorchAdapter:
             else:
                 op.note = "the quantized model has no counterpart of it"
             ops.append(op)
-        for op in ops:
-            for name in op.inputs:
-                ops[names.index(name)].consumers.append(op.name)
-        return ops
+        return linked(ops)
 
     def _describe_quantization(self, op: Op, match: Match) -> None:
         op.activation = match.twin.quantization
