@@ -15,13 +15,12 @@ from itertools import permutations
 
 import numpy as np
 
+from inc_tb.adapters.tensorflow.affine import Affine, WeightPairs, Weights
 from inc_tb.adapters.tensorflow.graph import Graph, Step
-from inc_tb.adapters.tensorflow.grids import grid
 from inc_tb.adapters.tensorflow.kinds import ACTIVATIONS, AFFINE, CLIPS, LOOPS, RESHAPES, WEIGHTED
 from inc_tb.arrays import alike
 from inc_tb.capture import Array
 from inc_tb.errors import MismatchError
-from inc_tb.records import Quantization
 
 _INTERCHANGEABLE = {"Add", "Mul", "Maximum", "Minimum"}
 _WITH_CONSTANT = _INTERCHANGEABLE | {"Sub", "Div"}
@@ -49,30 +48,13 @@ class Match:
     """Those of the folded steps that are in the twin's weights and bias."""
 
 
-@dataclass
-class Weights:
-    reference: Array
-    quantized: Array
-
-
-@dataclass
-class Affine:
-    """Weights and bias of an op, and what follows it worked in."""
-
-    weight: Array
-    bias: Array
-
-    def distance(self, weight: Array, bias: Array | None) -> float:
-        found = _relative(self.weight, weight)
-        return found + _relative(self.bias, bias) if bias is not None else found
-
-
 class Matching:
     """`matches` by the index of the reference's step; `missing` has the others with the reason."""
 
     def __init__(self, reference: Graph, quantized: Graph) -> None:
         self.reference = reference
         self.quantized = quantized
+        self._pairs = WeightPairs(reference, quantized, self._chain)
         self._place = {name: step.index for step in reference.steps for name in (step.name, *step.also)}
         self._named = self._find_named()
         self.input_names: dict[str, str] = {}
@@ -113,25 +95,14 @@ class Matching:
 
     def weights(self, match: Match) -> Weights | None:
         """The main weights of both, in the layout of the reference; None where there is nothing to compare."""
-        found = self._both_weights(match.step, match.twin)
+        found = self._pairs.both(match.step, match.twin)
         if found is None:
             return None
         affine = Affine(found.reference, np.zeros(1, np.float32))
         for step in match.affine:
-            worked_in = self._worked_in(affine, step)
+            worked_in = self._pairs.worked_in(affine, step)
             affine = worked_in if worked_in is not None else affine
         return Weights(affine.weight, found.quantized)
-
-    def _both_weights(self, step: Step, twin: Step) -> Weights | None:
-        if not step.weight or not twin.weight:
-            return None
-        mine, theirs = self.reference.weight(step), self.quantized.weight(twin)
-        if mine.dtype.kind != "f" or theirs.dtype.kind != "f" or mine.size != theirs.size:
-            return None
-        if mine.shape != theirs.shape:
-            turned = theirs.swapaxes(-1, -2)
-            theirs = turned if turned.shape == mine.shape else theirs.reshape(mine.shape)
-        return Weights(np.asarray(mine, np.float32), np.asarray(theirs, np.float32))
 
     def _match_inputs(self) -> list[dict[str, str]]:
         mine, theirs = ([i.name for i in graph.inputs] for graph in (self.reference, self.quantized))
@@ -242,7 +213,7 @@ class Matching:
 
     def _best(self, step: Step, candidates: list[Step], is_certain: bool) -> Step | None:
         if step.weight and len(candidates) > 1:
-            scores = {c.index: self._likeness(step, c) for c in candidates}
+            scores = {c.index: self._pairs.likeness(step, c) for c in candidates}
             top = max(scores.values())
             candidates = [c for c in candidates if scores[c.index] > top - 1e-3]
         named = [c for c in candidates if self._is_named_after(c, step)]
@@ -271,24 +242,16 @@ class Matching:
         theirs = Counter(s.type for out in twin.outputs for s in self.quantized.consumers.get(out, ()))
         return (theirs & read_by).total()
 
-    def _likeness(self, step: Step, twin: Step) -> float:
-        """Of the weights, with as much of what follows worked in as fits best."""
-        found = self._both_weights(step, twin)
-        if found is None:
-            return -1.0
-        scores = [alike(affine.weight, found.quantized) for affine in self._affines(step, found.reference)]
-        return max(scores)
-
     def _by_weights(self, step: Step, found: Step | None) -> Step | None:
         """The twin with these weights where the way in was lost, or where it led to entirely different weights."""
-        if not step.weight or (found is not None and self._likeness(step, found) > _SAME_WEIGHTS):
+        if not step.weight or (found is not None and self._pairs.likeness(step, found) > _SAME_WEIGHTS):
             return found
         rest = [
             s for s in self.quantized.steps
             if s.index not in self._used and s.type == step.type and s.weight and self._may_share_weights(step, s)
         ]  # fmt: skip
         scored = sorted(
-            ((self._likeness(step, s), self._is_named_after(s, step), -s.index, s) for s in rest), reverse=True
+            ((self._pairs.likeness(step, s), self._is_named_after(s, step), -s.index, s) for s in rest), reverse=True
         )  # of equal ones the first, as the reference is walked in order
         if scored and scored[0][0] > _EQUAL_WEIGHTS:
             return scored[0][3]
@@ -296,7 +259,7 @@ class Matching:
 
     def _accept(self, step: Step, twin: Step) -> None:
         self._used.add(twin.index)
-        self._settle(step, twin)
+        self._pairs.settle(step, twin)
         if step.weight and step.type in WEIGHTED and step.values and twin.values:
             wanted = self.points.get(step.values[0])
             if wanted is None:
@@ -459,14 +422,14 @@ class Matching:
 
     def _worked_into(self, step: Step, twin: Step) -> list[Step]:
         """How many of the steps behind are in the twin's weights and bias: as many as fit them best."""
-        found = self._both_weights(step, twin)
+        found = self._pairs.both(step, twin)
         if found is None:
             return []
         bias = self.quantized.bias(twin)
         if bias is None and not twin.bias:
             bias = np.zeros(1, np.float32)
         chain = self._chain(step)
-        errors = [affine.distance(found.quantized, bias) for affine in self._affines(step, found.reference)]
+        errors = [affine.distance(found.quantized, bias) for affine in self._pairs.affines(step, found.reference)]
         least = min(errors)
         last = max(i for i, error in enumerate(errors) if error <= least * (1 + 1e-6) + 1e-12)
         following = self.quantized.consumers.get(twin.outputs[0], [])
@@ -491,68 +454,6 @@ class Matching:
         while found and found[-1].type not in AFFINE:
             found.pop()
         return found
-
-    def _settle(self, step: Step, twin: Step) -> None:
-        """Scales that the file has only as products follow from the weights, one op after the other."""
-        before = self._known_grid(twin.values[0]) if twin.values else None
-        if twin.factor is None or before is None or before.scale is None:
-            return
-        if twin.zero is None:
-            twin.weight_quantization = grid("int8", twin.factor / before.scale, 0, -1)
-        elif (found := self._both_weights(step, twin)) is not None:
-            reach = np.abs(self._affines(step, found.reference)[-1].weight)
-            largest = reach.max(axis=tuple(range(reach.ndim - 1))) if twin.factor.size > 1 else reach.max()
-            scale = np.maximum(largest, np.finfo(np.float32).tiny) / 127
-            twin.weight_quantization = grid("int8", scale, 0, -1)
-            result = np.median(before.scale * scale / twin.factor)
-            self.quantized.values[twin.outputs[0]].quantization = grid("int8", result, twin.zero)
-
-    def _known_grid(self, root: str) -> Quantization | None:
-        """Also where ops that only rearrange whole numbers hand a scale on."""
-        value = self.quantized.values[root]
-        producer = self.quantized.producer.get(root)
-        is_open = value.is_integer and value.quantization is not None and value.quantization.scale is None
-        if is_open and producer is not None and not producer.weight and producer.values:
-            value.quantization = self._known_grid(producer.values[0])
-        return value.quantization
-
-    def _affines(self, step: Step, weight: Array) -> list[Affine]:
-        """Weights and bias as they are, and with one, two, ... of the following steps worked in."""
-        own = self.reference.bias(step)
-        found = [Affine(weight, np.zeros(1, np.float32) if own is None else own)]
-        for following in self._chain(step):
-            made = self._worked_in(found[-1], following)
-            if made is None:
-                break
-            found.append(made)
-        return found
-
-    def _worked_in(self, affine: Affine, step: Step) -> Affine | None:
-        if step.type not in AFFINE:
-            return affine
-        constants = [np.asarray(self.reference.constant(name)) for name in step.constants]
-        if any(c.dtype.kind != "f" for c in constants):
-            return None
-        channels = affine.weight.shape[-1]
-        flat = [c.ravel().astype(np.float32) for c in constants]
-        if any(c.size not in (1, channels) for c in flat):
-            return None
-        if step.type == "BatchNorm":
-            if len(flat) < 4:
-                return None
-            gain, offset, mean, variance = flat[:4]
-            factor = gain / np.sqrt(variance + step.settings.get("epsilon", 1e-4))
-            return Affine(affine.weight * factor, (affine.bias - mean) * factor + offset)
-        constant, is_second = flat[0], not step.settings.get("constant_first", False)
-        if step.type == "Add":
-            return Affine(affine.weight, affine.bias + constant)
-        if step.type == "Mul":
-            return Affine(affine.weight * constant, affine.bias * constant)
-        if step.type == "Sub" and is_second:
-            return Affine(affine.weight, affine.bias - constant)
-        if step.type == "Div" and is_second:
-            return Affine(affine.weight / constant, affine.bias / constant)
-        return None
 
     # what has no twin of its own
 
@@ -757,12 +658,3 @@ def _nearly_equal(a: Array, b: Array) -> bool:
     if a.dtype.kind != "f":
         return np.array_equal(a, b)
     return bool(np.abs(a - b).max(initial=0.0) <= 0.02 * np.abs(a).max(initial=0.0))
-
-
-def _relative(a: Array, b: Array) -> float:
-    """The square of the difference, as a share of both."""
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    if a.size != b.size and 1 not in (a.size, b.size):  # those of another network
-        return 1.0
-    size = float((a * a).mean() + (b * b).mean())
-    return float(np.square(a - b).mean()) / size if size > 0 else 0.0
