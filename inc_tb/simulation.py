@@ -129,14 +129,21 @@ class Simulation:
             (mine, theirs)
             for own, other in zip(self.results, results, strict=True)
             for mine, theirs in zip(own, other, strict=True)
-            if _class_axis(mine) is not None and mine.shape == theirs.shape
+            if self._class_axis(mine) is not None and mine.shape == theirs.shape
         ]
         if pairs:
-            same = [np.argmax(a, _class_axis(a)) == np.argmax(b, _class_axis(a)) for a, b in pairs]
+            same = [np.argmax(a, self._class_axis(a)) == np.argmax(b, self._class_axis(a)) for a, b in pairs]
             found.agreement = float(np.concatenate([s.ravel() for s in same]).mean())
-        if pairs and all(_is_distribution(a) for a, _ in pairs):
-            found.divergence = float(np.concatenate([_divergence(a, b) for a, b in pairs]).mean())
+        if pairs and all(_is_distribution(a, self._class_axis(a)) for a, _ in pairs):
+            found.divergence = float(np.concatenate([_divergence(a, b, self._class_axis(a)) for a, b in pairs]).mean())
         return found
+
+    def _class_axis(self, array: Array) -> int | None:
+        """Where the classes of a result are: of images at the end in TensorFlow, behind the samples elsewhere."""
+        if array.dtype.kind != "f" or array.ndim < 2:
+            return None
+        axis = 1 if array.ndim > 3 and self.model.framework != "tensorflow" else array.ndim - 1
+        return axis if array.shape[axis] > 1 else None
 
     def _result_errors(self, results: Sequence[Sequence[Array]]) -> Iterable[Errors]:
         power = [_power([batch[i] for batch in self.results]) for i in range(len(self.results[0]))]
@@ -204,19 +211,10 @@ def _array_errors(scores: Array, own: Array, power: float, rows: int) -> Errors:
     return np.asarray(np.nan_to_num(np.minimum(found, WORST), nan=WORST), np.float64)
 
 
-def _class_axis(array: Array) -> int | None:
-    if array.dtype.kind != "f" or array.ndim < 2:
-        return None
-    axis = 1 if array.ndim > 3 else array.ndim - 1
-    return axis if array.shape[axis] > 1 else None
-
-
-def _is_distribution(array: Array) -> bool:
-    axis = _class_axis(array)
+def _is_distribution(array: Array, axis: int | None) -> bool:
     return axis is not None and bool(np.all(array >= 0)) and bool(np.allclose(array.sum(axis), 1, atol=1e-3))
 
 
-def _divergence(p: Array, q: Array) -> Errors:
-    axis = _class_axis(p)
+def _divergence(p: Array, q: Array, axis: int | None) -> Errors:
     p, q = (np.maximum(a.astype(np.float64), 1e-12) for a in (p, q))
     return np.asarray((p * np.log(p / q)).sum(axis).ravel(), np.float64)

@@ -216,13 +216,13 @@ class Tuner:
     def evaluated(self, model: Any) -> float:
         """What the user's function says; a ruined model's loss may be infinite."""
         self.evaluations += 1
-        return as_number(_told("evaluate", self._evaluate, self._shown(model), name_of(model)), "evaluate")
+        return as_number(_told("evaluate", self._evaluate, self._shown(model)), "evaluate")
 
     def _shown(self, model: Any) -> Any:
         return self.quantizer.shown(model) if hasattr(self.quantizer, "shown") else model
 
     def _objective(self, name: str, function: Evaluate, model: Any) -> float:
-        return finite_number(_told(f"objective {name}", function, self._shown(model), name_of(model)), name)
+        return finite_number(_told(f"objective {name}", function, self._shown(model)), name)
 
     def save(self, attempt: Attempt) -> None:
         """As the best model so far."""
@@ -423,7 +423,7 @@ def name_of(model: Any) -> str:
     return str(model.name) if is_file(model) else type(model).__name__
 
 
-def _told(what: str, function: Evaluate, model: Any, name: str) -> Any:
+def _told(what: str, function: Evaluate, model: Any) -> Any:
     """What a function of the user returns for a model, which it gets as a path if it is a file."""
     try:
         return function(str(model) if is_file(model) else model)
@@ -431,7 +431,7 @@ def _told(what: str, function: Evaluate, model: Any, name: str) -> Any:
         kind = {".onnx": "the path of an ONNX model", ".tflite": "the path of a TFLite model"}
         given = kind.get(suffix_of(model), "the model")
         raise UsageError(
-            f"{what} failed on {name}: {type(error).__name__}: {error}. It gets {given} and must return a number."
+            f"{what} failed on {name_of(model)}: {type(error).__name__}: {error}. It gets {given} and must return a number."
         ) from error
 
 

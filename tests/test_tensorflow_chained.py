@@ -50,3 +50,22 @@ def test_simulation_is_the_model(models: tuple[Path, Path]) -> None:
     compared = simulation.compare()
     assert compared["real"].error > 1e-5
     assert compared["simulated"].error == pytest.approx(compared["real"].error, rel=0.02)
+
+
+def test_classes_of_images_are_at_the_end(tmp_path: Path) -> None:
+    """A network that says for every pixel which of three classes it is; the top-1 of each pixel is compared."""
+    image = keras.Input((4, 4, 1), name="image")
+    model = keras.Model(image, LAYERS.Conv2D(3, 1, activation="softmax", name="classes")(image))
+    tool = inc_tb.TensorFlowQuantizer()
+    prepared = tool.prepare(model, tmp_path)
+    pixels = np.random.default_rng(1).normal(size=(16, 4, 4, 1)).astype(np.float32)
+    tool.quantize(prepared, tmp_path / "int8.tflite", [{"image": pixels}], tool.settings, [])
+    simulation = Simulation(open_switches(prepared, tmp_path / "int8.tflite"), [{"image": pixels}], samples=16)
+    compared = simulation.compare()["real"]
+    whole, quantized = (np.concatenate([r[0] for r in results]) for results in (simulation.results, real(simulation)))
+    assert compared.agreement == np.mean(whole.argmax(-1) == quantized.argmax(-1))
+    assert compared.divergence is not None
+
+
+def real(simulation: Simulation) -> list[list[np.ndarray]]:
+    return [simulation.model.run_real(batch) for batch in simulation.batches]
