@@ -37,7 +37,8 @@ USUAL = Settings(per_channel=False, activation="int8", weight="int8")
 RECIPES = fitted("onnx", USUAL)
 DYNAMIC = Settings(per_channel=False, activation="uint8", weight="int8", dynamic=True)
 TORCH = {r.tool: r for r in (*fitted("torch", USUAL), *fitted("torch", DYNAMIC))}
-ALL = [*RECIPES, *TORCH.values()]
+TENSORFLOW = fitted("tensorflow", USUAL)
+ALL = [*RECIPES, *TORCH.values(), *TENSORFLOW]
 EVERY_WORD = Recipe("every", "every word", "<", "{name} {pattern} {tensor} {module} {name} {other}", "; ", ">")
 
 
