@@ -431,7 +431,8 @@ def _told(what: str, function: Evaluate, model: Any) -> Any:
         kind = {".onnx": "the path of an ONNX model", ".tflite": "the path of a TFLite model"}
         given = kind.get(suffix_of(model), "the model")
         raise UsageError(
-            f"{what} failed on {name_of(model)}: {type(error).__name__}: {error}. It gets {given} and must return a number."
+            f"{what} failed on {name_of(model)}: {type(error).__name__}: {error}. It gets {given} and must return a "
+            "number."
         ) from error
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     "tool",
     metavar="FORMAT",
     help="The tool to write for: onnxruntime, onnxruntime-int16, onnxruntime-per-channel, inc, inc-onnx, inc-torch, "
-    "nncf, torch, torch-pt2e, tflite, tflite-int16, saved-model or json, as far as it fits the run's framework.  "
-    "[default: the first that fits]",
+    "nncf, torch, torch-pt2e, tflite or json, as far as it fits the run's framework; for TensorFlow also tflite-int16, "
+    "tflite-per-channel and saved-model.  [default: the first that fits]",
 )
 @click.option(
     "--rank", "ranks", multiple=True, type=int, metavar="N", help="Which suggestion; again for several in one config."
