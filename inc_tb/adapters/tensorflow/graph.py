@@ -7,6 +7,7 @@ graph and the TFLite file that it became have nearly the same steps.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ class Step:
     """Where the channels of its result are."""
 
 
-class Graph:
+class Graph(ABC):
     """The steps in order, and the values between them; what is filled in by the readers of each format."""
 
     def __init__(self, name: str) -> None:
@@ -88,25 +89,27 @@ class Graph:
         for root in dict.fromkeys(step.values):
             self.consumers[root].append(step)
 
+    @abstractmethod
     def constant(self, name: str) -> Array:
         """The value of a tensor that does not depend on the input, dequantized."""
-        raise NotImplementedError
 
+    @abstractmethod
     def weight(self, step: Step) -> Array:
         """Dequantized, in the layout of TensorFlow's own ops: height, width, in, out; those of a depthwise convolution
         are height, width, out.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def bias(self, step: Step) -> Array | None:
-        raise NotImplementedError
+        """What a convolution or product of matrices adds, dequantized."""
 
+    @abstractmethod
     def weight_shape(self, step: Step) -> tuple[int, ...]:
-        raise NotImplementedError
+        """As stored."""
 
+    @abstractmethod
     def shape_of(self, root: str) -> tuple[int | None, ...] | None:
         """Of a value, as far as it is known before the model runs; None is any length."""
-        raise NotImplementedError
 
 
 class Engine(Protocol):
