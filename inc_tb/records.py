@@ -298,7 +298,7 @@ class Span(msgspec.Struct, array_like=True):
 
 
 class ProfileRow(msgspec.Struct, omit_defaults=True):
-    """Time of one op, the median over runs; the op "" is what no op accounts for."""
+    """Time of one op, the median over runs; the op "" is what no op accounts for. Of one model or of both."""
 
     op: str
     type: str = ""
@@ -312,6 +312,15 @@ class ProfileRow(msgspec.Struct, omit_defaults=True):
     """Whether the two times can be told apart from noise."""
     spans: list[Span] = []
     """One run of each model, for the timeline."""
+    fp32_mean_us: float | None = None
+    int8_mean_us: float | None = None
+    ops: list[str] = []
+    """Other ops that run as part of it, because the runtime has fused them: they have no time of their own."""
+    difference_us: float | None = None
+    """int8 with conversion minus fp32: negative is faster; measured run by run, so not the difference of medians."""
+    low_us: float | None = None
+    high_us: float | None = None
+    """The interval that holds the difference in 95 of 100 cases, for all ops together."""
 
 
 Row = TypeVar("Row", HistogramRow, ChannelRow, Suggestion, GraphNode, Trial, ProfileRow)
