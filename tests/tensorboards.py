@@ -33,8 +33,15 @@ START = """
 import sys
 from types import ModuleType
 sys.modules["tensorboard.compat.notf"] = ModuleType("tensorboard.compat.notf")
+from tensorboard import default
 from tensorboard.main import run_main
-run_main()
+"""
+WITH_XPROF = """
+sys.modules["tensorflow"] = None  # xprof imports it where it is, for what we do not need
+"""
+WITHOUT_XPROF = """
+found = default.get_dynamic_plugins
+default.get_dynamic_plugins = lambda: [plugin for plugin in found() if not plugin.__module__.startswith("xprof")]
 """
 
 
@@ -152,9 +159,12 @@ class Server:
 
 
 @contextmanager
-def serve(logdir: Path | None, *flags: str, environment: Mapping[str, str] | None = None) -> Iterator[Server]:
-    """Without a logdir the flags have to say where the runs are."""
-    command = [sys.executable, "-c", START, "--host", "127.0.0.1", "--port", "0", *flags]
+def serve(
+    logdir: Path | None, *flags: str, environment: Mapping[str, str] | None = None, xprof: bool = False
+) -> Iterator[Server]:
+    """Without a logdir the flags have to say where the runs are. `xprof` is the Profile tab."""
+    start = f"{START}{WITH_XPROF if xprof else WITHOUT_XPROF}run_main()"
+    command = [sys.executable, "-c", start, "--host", "127.0.0.1", "--port", "0", *flags]
     command += ["--logdir", str(logdir)] if logdir else []
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
