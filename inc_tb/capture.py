@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from inc_tb.errors import ModelError
 from inc_tb.records import GraphNode, Op, Suggestion
+from inc_tb.traces import Slice
 
 Array = npt.NDArray[Any]
 Batch = Mapping[str, Array]
@@ -182,6 +183,58 @@ class Quantizer(Protocol):
         ...
 
 
+class Kernel(NamedTuple):
+    """What a runtime executes at once: an op, several that it has fused, or a conversion of types or layouts."""
+
+    name: str
+    type: str
+    ops: tuple[str, ...]
+    """Of the model that was opened, the one to name it by first; of a conversion the op on whose account it is there;
+    none where it is the runtime's own affair."""
+    is_conversion: bool = False
+
+
+class Execution(NamedTuple):
+    """One execution of a kernel; the start is on the clock of `time.perf_counter`."""
+
+    kernel: Kernel
+    thread: str
+    start_us: float
+    duration_us: float
+
+
+class Recorded(NamedTuple):
+    """What a profiler saw of one run."""
+
+    executions: list[Execution]
+    """None of which is part of another."""
+    slices: list[Slice]
+    """Everything that the runtime tells about the run."""
+
+
+class Timer(Protocol):
+    """A model, opened as it ships, that can be run with and without its runtime's profiler."""
+
+    resolution_us: float
+    """Of the profiler's clock."""
+    is_quantized: bool
+    notes: list[str]
+    traces: dict[str, bytes]
+    """Name of a file -> what the runtime's own profiler has written, once it is closed."""
+
+    def prepare(self, batch: Batch) -> Any:
+        """What `run` and `run_profiled` take, so that their time is the model's."""
+        ...
+
+    def run(self, prepared: Any) -> None: ...
+
+    def run_profiled(self, prepared: Any) -> None: ...
+
+    def close(self) -> list[Recorded]:
+        """One for each run with the profiler."""
+        ...
+
+
 def open_models(reference: Any, quantized: Any, *, memory_budget: int = 1 << 30) -> Adapter:
     """The adapter for a pair of models, given as paths or as objects."""
     kind = _kind_of_both(reference, quantized, "compare")
@@ -202,6 +255,19 @@ def _kind_of_both(reference: Any, quantized: Any, verb: str) -> str:
         return found
     given = " and ".join(describe(m) for m in (reference, quantized))
     raise ModelError(f"cannot {verb} {given}; {_PAIRS}. {_EXPECTED}")
+
+
+def open_timer(model: Any, batch: Batch, threads: int | None = None) -> Timer:
+    """`batch` is like those that it will be run with; without `threads` the runtime decides."""
+    opened: Timer = _adapter_of(model).open_timer(model, batch, threads)
+    return opened
+
+
+def name_twins(reference: Any, quantized: Any, batch: Batch) -> dict[str, list[str]]:
+    """Op of the quantized model -> ops of the reference that it stands for."""
+    kind = _kind_of_both(reference, quantized, "compare")
+    found: dict[str, list[str]] = _package(kind).name_twins(reference, quantized, batch)
+    return found
 
 
 def onnxruntime_quantizer(**settings: Any) -> Quantizer:

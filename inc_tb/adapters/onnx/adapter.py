@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from inc_tb.adapters.common import fitted, linked
+from inc_tb.adapters.common import fitted, linked, with_unmatched
 from inc_tb.adapters.onnx.graph import Graph, Step
 from inc_tb.adapters.onnx.match import Match, Matching
 from inc_tb.adapters.onnx.model import Model, attribute, subgraphs
@@ -50,6 +50,15 @@ class OnnxAdapter:
         self._note_subgraphs()
         self._note_unnamed()
         self._note_batch_norms()
+
+    def twins(self) -> dict[str, list[str]]:
+        """Op of the quantized model -> ops of the reference that it stands for."""
+        found: dict[str, list[str]] = {}
+        for match in self._matching.matches.values():
+            found.setdefault(match.twin.name, []).extend(step.name for step in (match.step, *match.folded))
+        graph = self._quantized
+        made_by = {out: step.name for step in graph.steps for out in step.outputs}
+        return with_unmatched(found, {s.name: [made_by[v] for v in s.values if v in made_by] for s in graph.steps})
 
     def inputs(self) -> Sequence[Input]:
         return self._inputs

@@ -151,6 +151,8 @@ class Graph:
         self._integers: set[str] = set()
         self._channels_last: set[str] = set()
         self._auxiliary: set[str] = set()
+        self.scaled_by: dict[str, Step] = {}
+        """Tensors between the integers that a step computes and its result, and the scales that they are multiplied by."""
         self._swallowed: set[int] = set()
         self._position = {id(node): i for i, node in enumerate(model.nodes)}
         self._names: set[str] = set()
@@ -368,6 +370,7 @@ class Graph:
             if node.op_type != "Cast" and not (node.op_type == "Mul" and is_scale):
                 break
             self._swallowed.add(self._position[id(node)])
+            self.scaled_by.update(dict.fromkeys([*node.output, *(i for i in others if i in self.model.producer)], step))
             tensor = node.output[0]
             if node.op_type == "Mul":
                 self._apply_scales(step, others[0])

@@ -24,6 +24,7 @@ from inc_tb.rounding import dequantize
 _EXPECTED = "Expected an .onnx file with at least one node; check the path, or export the model again."
 QUANTIZE = "QuantizeLinear"
 DEQUANTIZE = "DequantizeLinear"
+OPTIMIZED = "optimized.onnx"
 _RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 RANGES = {
     "int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535),
@@ -170,14 +171,26 @@ class Model:
         beside = (e.value for t in self.graph.initializer for e in t.external_data if e.key == "length")
         return int(self.proto.ByteSize()) + sum(map(int, beside))
 
-    def session(self, proto: onnx.ModelProto, threads: int = 0, *, optimized: bool = False) -> ort.InferenceSession:
-        """Unless `optimized`, nothing is fused: every tensor exists and has the value that the file says."""
+    def session(
+        self, proto: onnx.ModelProto, threads: int = 0, *, optimized: bool = False, profile: Path | None = None
+    ) -> ort.InferenceSession:
+        """Unless `optimized`, nothing is fused: every tensor exists and has the value that the file says.
+
+        In the folder `profile` are then the optimized graph, and a trace of the runs once the profiling has ended.
+        """
         options = ort.SessionOptions()
         level = ort.GraphOptimizationLevel
         options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
         options.log_severity_level = 4
         options.intra_op_num_threads = threads
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if optimized:  # as it ships, but without threads that wait for the next run while another model is running
+            options.add_session_config_entry("session.force_spinning_stop", "1")
+        else:
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if profile is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(profile / "trace")
+            options.optimized_model_filepath = str(profile / OPTIMIZED)
         if self.folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self.folder))
         try:

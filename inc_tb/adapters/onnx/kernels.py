@@ -1,0 +1,117 @@
+"""Which ops of a file the nodes of ONNX Runtime's optimized graph compute."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx
+
+from inc_tb.adapters.common import covered
+from inc_tb.adapters.onnx.graph import Graph
+from inc_tb.adapters.onnx.model import DEQUANTIZE, QUANTIZE, all_inputs
+from inc_tb.capture import Kernel
+
+_FOR_READER = {QUANTIZE, "DynamicQuantizeLinear", "ReorderInput"}
+"""Conversions on account of the op that reads them; the others are there because of the one before them."""
+_CONVERSIONS = {*_FOR_READER, DEQUANTIZE, "ReorderOutput"}
+_MOVING = {*_CONVERSIONS, "Transpose", "Cast"}
+"""What a runtime puts between ops; it then has the name of what it moves."""
+_BLOCKED = "_nchwc"
+"""In the layout of blocks of channels kernels are called after the tensor that was written in the file."""
+_FOLDED = {"Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Add", "Sum", QUANTIZE, DEQUANTIZE}
+"""What kernels also do that keep the name of the node before it."""
+_COUNTED = re.compile(r"_token_\d+$")
+
+
+def name_nodes(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    """Gives every node of the main graph a name of its own, by which a trace can tell it."""
+    found: dict[str, onnx.NodeProto] = {}
+    for node in proto.graph.node:
+        base = node.name or next((out for out in node.output if out), node.op_type)
+        name, count = base, 1
+        while name in found:
+            count += 1
+            name = f"{base}#{count}"
+        node.name = name
+        found[name] = node
+    return found
+
+
+def find_kernels(graph: Graph, named: Mapping[str, onnx.NodeProto], optimized: onnx.GraphProto) -> dict[str, Kernel]:
+    """Name of a node of the optimized graph -> what it computes; `named` are the nodes of the file."""
+    writer = {out: name for name, node in named.items() for out in node.output if out}
+    step_at = {writer[out]: step for step in graph.steps for out in step.node.output if out}
+    scaled_at = {writer[out]: step for out, step in graph.scaled_by.items()}
+    sources = {
+        name: [writer[i] for i in all_inputs(node) if i in writer and i not in graph.model.constants]
+        for name, node in named.items()
+    }
+    found = []
+    for node, inside in zip(optimized.node, covered(_find_ends(optimized.node, named, sources), sources), strict=True):
+        steps = {n: step_at[n] for n in inside if n in step_at and named[n].op_type not in _CONVERSIONS}
+        helped = {n: scaled_at[n] for n in inside if n in scaled_at}
+        first = sorted((steps or helped).values(), key=lambda s: (not s.weight, s.index))
+        found.append(Kernel(node.name, node.op_type, tuple(dict.fromkeys(s.name for s in first)), not steps))
+    return {kernel.name: kernel for kernel in _on_account(found, optimized.node)}
+
+
+def _find_ends(
+    kernels: Sequence[onnx.NodeProto], named: Mapping[str, onnx.NodeProto], sources: Mapping[str, Sequence[str]]
+) -> list[list[str]]:
+    """The nodes of the file by which each kernel is known: those that wrote its results, or the one with its name."""
+    writer = {out: name for name, node in named.items() for out in node.output if out}
+    readers: dict[str, list[str]] = defaultdict(list)
+    for name, before in sources.items():
+        for source in before:
+            readers[source].append(name)
+    names = [_COUNTED.sub("", kernel.name) for kernel in kernels]
+    known = set(names)
+    ends: list[list[str]] = []
+    for kernel, name in zip(kernels, names, strict=True):
+        tensors = [*kernel.output, name.removesuffix(_BLOCKED)] if name.endswith(_BLOCKED) else list(kernel.output)
+        written = dict.fromkeys(writer[tensor] for tensor in tensors if tensor in writer)
+        ends.append([n for n in written if kernel.op_type not in _MOVING or named[n].op_type == kernel.op_type])
+        known.update(ends[-1])
+    for kernel, name, found in zip(kernels, names, ends, strict=True):
+        if not found and name in named and kernel.op_type not in _MOVING:
+            found.append(name)
+        is_named_after = bool(found) and not any(out in writer for out in kernel.output)
+        while is_named_after and len(readers[found[-1]]) == 1:
+            behind = readers[found[-1]][0]
+            if behind in known or named[behind].op_type not in _FOLDED:
+                break
+            found.append(behind)
+            known.add(behind)
+    return ends
+
+
+def _on_account(kernels: Sequence[Kernel], nodes: Sequence[onnx.NodeProto]) -> Iterator[Kernel]:
+    """Conversions with the op on whose account they are there."""
+    writer = {out: i for i, node in enumerate(nodes) for out in node.output if out}
+    before = [[writer[i] for i in all_inputs(node) if i in writer] for node in nodes]
+    after: list[list[int]] = [[] for _ in nodes]
+    for i, found in enumerate(before):
+        for source in found:
+            after[source].append(i)
+    for i, kernel in enumerate(kernels):
+        if kernel.ops:
+            yield kernel
+            continue
+        ways = (after, before) if kernel.type in _FOR_READER else (before, after)
+        near = (kernels[k].ops for way in ways for k in _nearest(i, way, kernels))
+        yield kernel._replace(ops=next(near, ())[:1])
+
+
+def _nearest(start: int, near: Sequence[Sequence[int]], kernels: Sequence[Kernel]) -> Iterator[int]:
+    """In one direction, the kernels that compute something."""
+    waiting, seen = [start], {start}
+    while waiting:
+        for k in near[waiting.pop(0)]:
+            if k not in seen:
+                seen.add(k)
+                if kernels[k].is_conversion:
+                    waiting.append(k)
+                else:
+                    yield k

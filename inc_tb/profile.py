@@ -1,0 +1,163 @@
+"""Where the time goes: one model, or two that are run in turn so that noise hits both alike."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any
+
+from inc_tb.capture import (
+    Array,
+    Batch,
+    Input,
+    Timer,
+    describe,
+    kind_of,
+    name_twins,
+    open_timer,
+    read_graph,
+    read_inputs,
+)
+from inc_tb.data import as_batch, is_one_batch, open_data
+from inc_tb.errors import DataError, ModelError, UsageError
+from inc_tb.records import GraphNode, ProfileRow
+from inc_tb.timetable import Measured, Side, tabulate
+from inc_tb.timing import Profile
+
+Progress = Callable[[int, int], None]
+MOST_BATCHES = 8
+MOST_BLOCKS = 10
+LEAST_RUNS = 5
+"""In a block, where there are enough runs for more than one."""
+_SLOWED = 0.15
+_COARSE = 10
+"""Times of fewer ticks of the clock than this are rough."""
+
+
+def profile(
+    model: Any,
+    batches: str | PathLike[str] | Mapping[str, Array] | Array | Iterable[Any],
+    *,
+    quantized: Any = None,
+    warmup: int = 3,
+    runs: int = 50,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Profile:
+    """Measure the time of each op, as the model ships: with the runtime's own profiler and its optimizations.
+
+    With `quantized` both models are opened and run in turn, several times over, so that the difference of each op can
+    be told from noise. `batches` as for `diagnose`; the first few are held and run again and again, and one run is one
+    batch, so that a batch of one sample gives latencies. The first `warmup` runs after each opening do not count.
+    Without `threads` the runtime decides. `progress` is called with the runs done and those there will be.
+    """
+    for name, given, least in (("warmup", warmup, 0), ("runs", runs, 1), ("threads", threads, 1)):
+        if given is not None and given < least:
+            raise UsageError(f"{name}={given} was given; expected a whole number from {least} on.")
+    held = _hold(batches, read_inputs(model))
+    twins = name_twins(model, quantized, held[0]) if quantized is not None else {}
+    models = [model] if quantized is None else [model, quantized]
+    measured = [Measured() for _ in models]
+    blocks = _blocks(runs)
+    for block, share in enumerate(blocks):
+        timers = [open_timer(m, held[0], threads) for m in models]
+        with _undisturbed():
+            _run_block(timers, measured, held, warmup, share)
+        for timer, found in zip(timers, measured, strict=True):
+            found.add(timer, timer.close()[-share:], is_last=block == len(blocks) - 1)
+        if progress is not None:
+            progress(sum(blocks[: block + 1]), runs)
+    sides: list[Side] = ["fp32", "int8"] if len(models) > 1 else ["int8" if measured[0].is_quantized else "fp32"]
+    by_side = dict(zip(sides, measured, strict=True))
+    rows, total = tabulate(by_side, twins, blocks)
+    names = {side: describe(m) for side, m in zip(sides, models, strict=True)}
+    sizes = {next((len(array) for array in batch.values() if array.ndim), 1) for batch in held}
+    return Profile(
+        rows, total, names.get("fp32", ""), names.get("int8", ""), kind_of(model), runs, threads,
+        sizes.pop() if len(sizes) == 1 else None, {side: found.overhead for side, found in by_side.items()},
+        list(dict.fromkeys(_notes(rows, by_side))), _graph_of(model),
+        [s._replace(model=side) for side, found in by_side.items() for s in found.slices],
+        {name: data for found in measured for name, data in found.traces.items()},
+    )  # fmt: skip
+
+
+def _hold(batches: Any, inputs: Sequence[Input]) -> list[Batch]:
+    if isinstance(batches, str | PathLike):
+        batches = open_data(batches, inputs, 1)
+    elif is_one_batch(batches):
+        batches = [batches]
+    if not isinstance(batches, Iterable):
+        raise DataError(f"{describe(batches)} was given as data; expected batches, one batch, or a path.")
+    held: list[Batch] = []
+    for given in batches:
+        batch = as_batch(given, inputs)
+        if all(len(array) for array in batch.values() if array.ndim):
+            held.append(batch)
+        if len(held) == MOST_BATCHES:
+            break
+    if not held:
+        raise DataError("the data has no samples; expected at least one batch. Check the data source.")
+    return held
+
+
+def _blocks(runs: int) -> list[int]:
+    """How many runs there are after each opening of the models."""
+    count = max(1, min(MOST_BLOCKS, runs // LEAST_RUNS))
+    return [runs // count + (i < runs % count) for i in range(count)]
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Python does not clean up in the middle of a run."""
+    was_on = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _run_block(
+    timers: Sequence[Timer], measured: Sequence[Measured], batches: Sequence[Batch], warmup: int, runs: int
+) -> None:
+    """Both models with each batch, in turns as to which comes first; once as it ships and once with the profiler."""
+    prepared = [[timer.prepare(batch) for batch in batches] for timer in timers]
+    order = list(range(len(timers)))
+    for run in range(-warmup, runs):
+        for is_profiled in (False, True):
+            for i in order:
+                work = timers[i].run_profiled if is_profiled else timers[i].run
+                feeds = prepared[i][run % len(batches)]
+                start = time.perf_counter()
+                work(feeds)
+                took = 1e6 * (time.perf_counter() - start)
+                if run >= 0:
+                    (measured[i].profiled if is_profiled else measured[i].plain).append(took)
+        order.reverse()
+
+
+def _notes(rows: Sequence[ProfileRow], measured: Mapping[Side, Measured]) -> Iterator[str]:
+    """What the reader should know before believing the numbers."""
+    for side, found in measured.items():
+        yield from found.notes
+        if found.overhead > _SLOWED:
+            yield f"the profiler slows the {side} model down by {found.overhead:.0%}: times of short ops are too long"
+        times = [time for row in rows if row.op and (time := getattr(row, f"{side}_us")) is not None]
+        rough = sum(time for time in times if time < _COARSE * found.resolution_us)
+        if rough > sum(times) / 2:
+            yield (
+                f"most time of the {side} model is in ops of under {_COARSE * found.resolution_us:.0f} µs, where the "
+                f"profiler's clock has {found.resolution_us:.0f} µs: larger batches give better numbers"
+            )
+
+
+def _graph_of(model: Any) -> list[GraphNode]:
+    try:
+        return read_graph(model)
+    except ModelError:  # PyTorch models without a graph of their own
+        return []
