@@ -14,3 +14,13 @@ export function noiseShare(added: Column, count: number, rows: ReadonlySet<numbe
   }
   return all > 0 ? chosen / all : Number.NaN;
 }
+
+/** How much longer these rows take in fp32 than in int8 with conversion, in µs; NaN where no times are known. */
+export function timeInFp32([fp32, int8, convert]: Column[], rows: Iterable<number>): number {
+  let more = Number.NaN;
+  for (const row of rows) {
+    const one = numberAt(fp32, row) - numberAt(int8, row) - (numberAt(convert, row) || 0);
+    if (!Number.isNaN(one)) more = (more || 0) + one;
+  }
+  return more;
+}

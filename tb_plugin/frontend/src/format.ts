@@ -18,6 +18,8 @@ export function formatNumber(value: number, unit = ""): string {
       return whole.format(value);
     case "bytes":
       return formatBytes(value);
+    case "µs":
+      return formatTime(value);
     default: {
       const size = Math.abs(value);
       if (value !== 0 && (size < 1e-3 || size >= 1e6)) return exponent.format(value).replace("E", "e");
@@ -35,15 +37,27 @@ export function formatBytes(bytes: number): string {
 
 export function formatTime(us: number): string {
   if (!Number.isFinite(us)) return "–";
-  if (Math.abs(us) < 1000) return `${digits.format(us)} µs`;
-  return Math.abs(us) < 1e6 ? `${digits.format(us / 1e3)} ms` : `${digits.format(us / 1e6)} s`;
+  const [size, unit] = timeUnit(us);
+  return `${digits.format(us / size)} ${unit}`;
+}
+
+function timeUnit(us: number): [size: number, unit: string] {
+  const size = Math.abs(us);
+  return size < 1000 ? [1, "µs"] : size < 1e6 ? [1e3, "ms"] : [1e6, "s"];
+}
+
+/** An interval of differences in time, with one unit for both ends. */
+export function formatInterval(low: number, high: number): string {
+  const [size, unit] = timeUnit(Math.max(Math.abs(low), Math.abs(high)));
+  const [from, to] = [low, high].map((us) => signed(us / size, digits.format));
+  return `between ${from} and ${to} ${unit}`;
 }
 
 /** With its unit where the number does not carry it already. */
 export function withUnit(value: number, unit = ""): string {
   const text = formatNumber(value, unit);
   return text === "–" ||
-    ["share", "bytes", "", "ratio", "value", "count", "integer", "index", "position"].includes(unit)
+    ["share", "bytes", "µs", "", "ratio", "value", "count", "integer", "index", "position"].includes(unit)
     ? text
     : `${text} ${unit}`;
 }
@@ -73,4 +87,8 @@ export function shorten(name: string, most: number): string {
 
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${whole.format(count)} ${count === 1 ? one : many}`;
+}
+
+export function listed(names: string[], most = 5): string {
+  return names.slice(0, most).join(", ") + (names.length > most ? ` and ${names.length - most} more` : "");
 }

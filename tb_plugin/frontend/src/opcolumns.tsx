@@ -49,15 +49,15 @@ export function gridColumn(spec: ColumnSpec, isPinned: boolean): GridColumn {
   };
 }
 
-/** With the module of the user's own model beside a name that an exporter made up. */
-function nameCell(text: string, module: string): GridCell {
-  if (!module || text.includes(module)) return { content: <bdi>{text}</bdi>, title: text, class: "cut-front" };
+/** A name, and what is to be said beside it. Its end tells more than its beginning: the cell cuts it at the front. */
+export function nameCell(name: string, aside = "", title = name): GridCell {
   const content = (
     <bdi>
-      {text} <span class="muted">{module}</span>
+      {name}
+      {aside && <span class="muted"> {aside}</span>}
     </bdi>
   );
-  return { content, title: `${text}, of module ${module}`, class: "cut-front" };
+  return { content, title, class: "cut-front" };
 }
 
 export function opCell(
@@ -73,8 +73,11 @@ export function opCell(
     if (column.spec.name === "verdict") {
       return { content: text && <Verdict verdict={text} />, title: textAt(reason, row) || (text === "ok" ? OK : "") };
     }
-    // The end of a name tells more than its beginning: the cell cuts it at the front.
-    if (column.spec.name === "name") return nameCell(text, textAt(module, row));
+    if (column.spec.name === "name") {
+      // The module of the user's own model, beside a name that an exporter made up.
+      const own = textAt(module, row);
+      return !own || text.includes(own) ? nameCell(text) : nameCell(text, own, `${text}, of module ${own}`);
+    }
     return { content: text, title: text };
   }
   const value = column.values[row]!;

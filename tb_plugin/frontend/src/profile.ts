@@ -1,9 +1,12 @@
-// Time per op and per type, and the spans of the timeline. Pure functions of the stored rows.
+// Time per op and per type, and what the whole model takes. Pure functions of the stored rows.
 
-import { type Column, numberColumn, type ProfileRow, textColumn } from "./records.ts";
+import { formatInterval, formatTime, listed, signed } from "./format.ts";
+import { type Column, type Meta, numberColumn, type ProfileRow, type Span, textColumn } from "./records.ts";
 
 /** Name of the time that no op accounts for. */
 export const OUTSIDE = "outside of all ops";
+
+export type Model = Span[0];
 
 export interface Entry {
   /** Name of the op or of the type; "" is what no op accounts for. */
@@ -11,85 +14,111 @@ export interface Entry {
   type: string;
   /** How many ops it stands for. */
   count: number;
+  /** Other ops that run as part of it. */
+  fused: string[];
   /** Times in µs; NaN where the op is not in that model. */
   fp32: number;
   int8: number;
   convert: number;
   fp32P95: number;
   int8P95: number;
+  /** What shares are of: the time in int8 with conversion, or that in fp32 where nothing else was measured. */
+  time: number;
   /** fp32 over int8 with conversion. */
   speedup: number;
-  /** Of all int8 time, with conversion. */
+  /** int8 with conversion minus fp32, and the interval that holds it. */
+  difference: number;
+  low: number;
+  high: number;
+  /** Whether the two times can be told apart; null if nobody asked. */
+  differs: boolean | null;
   share: number;
   /** Share of this one and of all that take longer. */
   cumulative: number;
-  /** Whether the two times can be told apart; null if nobody asked. */
-  differs: boolean | null;
   /** Signal to noise that it adds in dB, the worst of a type's; NaN if unknown. */
   addedDb: number;
 }
 
 export type Grouping = "op" | "type";
 
+/** The models that have times: one or both. */
+export function modelsOf(rows: ProfileRow[]): Model[] {
+  const has: Record<Model, (row: ProfileRow) => boolean> = {
+    fp32: ({ fp32_us: fp32 }) => typeof fp32 === "number",
+    int8: ({ int8_us: int8, convert_us: convert }) => typeof int8 === "number" || Boolean(convert),
+  };
+  return (["fp32", "int8"] as const).filter((model) => rows.some(has[model]));
+}
+
+/** The model that shares are of. */
+export function mainOf(models: Model[]): Model {
+  return models.at(-1) ?? "int8";
+}
+
+/** By op they are in the order of the rows. */
 export function entries(rows: ProfileRow[], by: Grouping, addedOf: (op: string) => number = () => Number.NaN): Entry[] {
-  const ops = rows.map((row) => entryOf(row, addedOf));
-  const found = by === "op" ? ops : summed(ops);
-  const total = found.reduce((sum, entry) => sum + timeOf(entry), 0);
+  const found = by === "op" ? rows.map((row) => entryOf(row, [row], addedOf)) : perType(rows, addedOf);
+  const main = mainOf(modelsOf(rows));
+  for (const entry of found) entry.time = timeIn(main, entry) || 0;
+  const total = found.reduce((sum, { time }) => sum + time, 0);
+  if (total === 0) return found;
   let upToHere = 0;
-  for (const entry of [...found].sort((a, b) => timeOf(b) - timeOf(a))) {
-    upToHere += timeOf(entry);
-    entry.share = total > 0 ? timeOf(entry) / total : Number.NaN;
-    entry.cumulative = total > 0 ? upToHere / total : Number.NaN;
-    entry.speedup = entry.fp32 / (entry.int8 + entry.convert);
+  for (const entry of found.toSorted((a, b) => b.time - a.time)) {
+    upToHere += entry.time;
+    entry.share = entry.time / total;
+    entry.cumulative = upToHere / total;
   }
   return found;
 }
 
-/** What an entry takes in the quantized model. */
-export function timeOf({ int8, convert }: Pick<Entry, "int8" | "convert">): number {
-  return (Number.isNaN(int8) ? 0 : int8) + convert;
+function timeIn(model: Model, { fp32, int8, convert }: Pick<Entry, "fp32" | "int8" | "convert">): number {
+  return model === "fp32" ? fp32 : sum([int8, convert || Number.NaN]);
 }
 
-function entryOf(row: ProfileRow, addedOf: (op: string) => number): Entry {
+/** `row` stands for all rows of the group. */
+function entryOf(row: ProfileRow, group: ProfileRow[], addedOf: (op: string) => number): Entry {
+  const ops = group.flatMap(({ op }) => op || []);
+  const { fp32_us: fp32 = null, int8_us: int8 = null, convert_us: convert = 0 } = row;
+  const quantized = (int8 ?? Number.NaN) + convert;
   return {
     name: row.op,
     type: row.type ?? "",
-    count: row.op ? 1 : 0,
-    fp32: row.fp32_us ?? Number.NaN,
-    int8: row.int8_us ?? Number.NaN,
-    convert: row.convert_us ?? 0,
+    count: ops.length,
+    fused: row.ops ?? [],
+    fp32: fp32 ?? Number.NaN,
+    int8: int8 ?? Number.NaN,
+    convert,
     fp32P95: row.fp32_p95_us ?? Number.NaN,
     int8P95: row.int8_p95_us ?? Number.NaN,
-    speedup: Number.NaN,
+    time: Number.NaN,
+    speedup: (fp32 ?? Number.NaN) / quantized,
+    difference: row.difference_us ?? quantized - (fp32 ?? Number.NaN),
+    low: row.low_us ?? Number.NaN,
+    high: row.high_us ?? Number.NaN,
+    differs: row.differs ?? null,
     share: Number.NaN,
     cumulative: Number.NaN,
-    differs: row.differs ?? null,
-    addedDb: row.op ? addedOf(row.op) : Number.NaN,
+    addedDb: least(ops.map(addedOf)),
   };
 }
 
 /** Sums over the ops of a type. Percentiles and noise of sums cannot be told from those of the parts. */
-function summed(ops: Entry[]): Entry[] {
-  const groups = Map.groupBy(ops, ({ name, type }) => (name ? type || "unknown type" : ""));
-  return Array.from(groups, ([type, group]) => ({
-    ...group[0]!,
-    name: type,
-    type,
-    count: group.reduce((sum, { count }) => sum + count, 0),
-    fp32: added(group.map(({ fp32 }) => fp32)),
-    int8: added(group.map(({ int8 }) => int8)),
-    convert: added(group.map(({ convert }) => convert)),
-    fp32P95: Number.NaN,
-    int8P95: Number.NaN,
-    differs: null,
-    addedDb: least(group.map(({ addedDb }) => addedDb)),
-  }));
+function perType(rows: ProfileRow[], addedOf: (op: string) => number): Entry[] {
+  const groups = Map.groupBy(rows, ({ op, type }) => (op ? type || "unknown type" : ""));
+  return Array.from(groups, ([type, group]) => {
+    const sums = {
+      fp32_us: sum(group.map(({ fp32_us: us }) => us ?? Number.NaN)),
+      int8_us: sum(group.map(({ int8_us: us }) => us ?? Number.NaN)),
+      convert_us: sum(group.map(({ convert_us: us }) => us ?? 0)),
+    };
+    return entryOf({ op: type, type, ...sums }, group, addedOf);
+  });
 }
 
 /** NaN only where all are. */
-function added(values: number[]): number {
+function sum(values: number[]): number {
   const known = values.filter((value) => !Number.isNaN(value));
-  return known.length ? known.reduce((sum, value) => sum + value, 0) : Number.NaN;
+  return known.length ? known.reduce((total, value) => total + value, 0) : Number.NaN;
 }
 
 function least(values: number[]): number {
@@ -97,40 +126,101 @@ function least(values: number[]): number {
   return known.length ? known.reduce((a, b) => Math.min(a, b)) : Number.NaN;
 }
 
-export interface Totals {
-  fp32: number;
-  int8: number;
-  /** Of the measured latency, which is not the sum of the ops where they overlap. */
-  speedup: number;
-  convert: number;
-  convertShare: number;
-  /** Sums over all rows. */
-  fp32Sum: number;
-  int8Sum: number;
-  /** What no op accounts for, in both. */
-  restFp32: number;
-  restInt8: number;
+/** The row with the time of an op: its own, or that of the op which it is fused into; -1 if there is none. */
+export function rowWith(rows: ProfileRow[], op: string): number {
+  if (!op) return -1;
+  const own = rows.findIndex((row) => row.op === op);
+  return own >= 0 ? own : rows.findIndex(({ ops }) => ops?.includes(op));
 }
 
-export function totals(rows: ProfileRow[], measured: { fp32_total_us?: number; int8_total_us?: number }): Totals {
-  const all = rows.map((row) => entryOf(row, () => Number.NaN));
-  const fp32Sum = added(all.map(({ fp32 }) => fp32));
-  const int8Sum = added(all.map(timeOf));
-  const convert = added(all.map(({ convert: one }) => one));
-  const rest = all.find(({ name }) => name === "");
-  const fp32 = measured.fp32_total_us ?? fp32Sum;
-  const int8 = measured.int8_total_us ?? int8Sum;
-  return {
-    fp32,
-    int8,
-    speedup: fp32 / int8,
-    convert,
-    convertShare: convert / int8Sum,
-    fp32Sum,
-    int8Sum,
-    restFp32: rest?.fp32 ?? Number.NaN,
-    restInt8: rest ? timeOf(rest) : Number.NaN,
-  };
+export function fusedText(fused: string[]): string {
+  return fused.length ? `runs as one with ${listed(fused, 8)}` : "";
+}
+
+type Compared = Pick<Entry, "difference" | "low" | "high" | "differs">;
+
+/** What int8 does to the time. */
+export function outcome({ difference, differs }: Compared): "faster" | "slower" | "inside the noise" | "" {
+  if (differs === false) return "inside the noise";
+  return difference > 0 ? "slower" : difference < 0 ? "faster" : "";
+}
+
+export function differenceText({ difference }: Compared): string {
+  return signed(difference, formatTime);
+}
+
+/** "" where no interval is known. */
+export function intervalText({ low, high }: Compared): string {
+  return Number.isNaN(low + high) ? "" : formatInterval(low, high);
+}
+
+/** What one of the models takes as a whole. */
+export interface Whole {
+  model: Model;
+  /** Median latency, or the sum over all rows where that was not measured. */
+  time: number;
+  isMeasured: boolean;
+  p95: number;
+  /** Samples in a second; NaN unless the latency was measured. */
+  perSecond: number;
+  /** Over all rows. */
+  sum: number;
+  /** What no op accounts for. */
+  rest: number;
+  /** By which share the profiler slows it down. */
+  overhead: number;
+}
+
+export interface Totals {
+  wholes: Whole[];
+  /** Of both latencies, which are not the sums of the ops where those overlap. */
+  speedup: number;
+  compared: Compared;
+  convert: number;
+  /** Of all int8 time. */
+  convertShare: number;
+}
+
+export function totals(rows: ProfileRow[], meta: Meta): Totals {
+  const noError = () => Number.NaN;
+  const all = rows.map((row) => entryOf(row, [row], noError));
+  const wholes = modelsOf(rows).map((model): Whole => {
+    const measured = meta[`${model}_total_us`];
+    const inAll = sum(all.map((entry) => timeIn(model, entry)));
+    const rest = all.find(({ name }) => name === "");
+    return {
+      model,
+      time: measured ?? inAll,
+      isMeasured: measured !== undefined,
+      p95: meta.total?.[`${model}_p95_us`] ?? Number.NaN,
+      perSecond: ((meta.samples ?? Number.NaN) / (measured ?? Number.NaN)) * 1e6,
+      sum: inAll,
+      rest: rest ? timeIn(model, rest) : Number.NaN,
+      overhead: meta.overhead?.[model] ?? Number.NaN,
+    };
+  });
+  const timeOf = (model: Model) => wholes.find((whole) => whole.model === model)?.time ?? Number.NaN;
+  const times = { fp32_us: timeOf("fp32"), int8_us: timeOf("int8"), convert_us: 0 };
+  const both = entryOf({ op: "", ...meta.total, ...times }, [], noError);
+  const convert = sum(all.map((entry) => entry.convert));
+  const { speedup } = both;
+  return { wholes, speedup, compared: both, convert, convertShare: convert / sum(all.map((e) => timeIn("int8", e))) };
+}
+
+/** How to fill this view: in a shell, and in Python. */
+export function howToProfile(run: string): [shell: string, python: string] {
+  return [
+    `inc-tb profile fp32.onnx int8.onnx --data data.npz --logdir LOGDIR --run ${shellQuoted(run)}`,
+    `import inc_tb
+
+profile = inc_tb.profile("fp32.onnx", batches, quantized="int8.onnx")
+with inc_tb.SummaryWriter(${JSON.stringify(`LOGDIR/${run}`)}) as writer:
+    writer.add_profile(profile)`,
+  ];
+}
+
+function shellQuoted(text: string): string {
+  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
 }
 
 /** Entries as columns, so that they are sorted as the op table is. */
@@ -150,7 +240,8 @@ export function entryColumns(found: Entry[]): Map<string, Column> {
     number("fp32", ({ fp32 }) => fp32),
     number("int8", ({ int8 }) => int8),
     number("convert", ({ convert }) => convert),
-    number("time", timeOf),
+    number("time", ({ time }) => time),
+    number("difference", ({ difference }) => difference),
     number("speedup", ({ speedup }) => speedup),
     number("share", ({ share }) => share),
     number("cumulative", ({ cumulative }) => cumulative),

@@ -1,6 +1,7 @@
 // Sets of ops as the configuration of a tool, from the templates that are stored with the suggestions. Writes the same
 // texts as inc_tb/recipes.py does; tests/data/recipe_cases.json holds both to it.
 
+import { listed } from "./format.ts";
 import type { Recipe, Suggestion, Trial } from "./records.ts";
 
 export type Tensors = ReadonlyMap<string, string>;
@@ -112,10 +113,6 @@ function checkModules(ops: string[], model: ReadonlySet<string>, known: Modules)
 function isInside(module: string, modules: ReadonlySet<string>): boolean {
   for (let at = module; at; at = at.slice(0, Math.max(0, at.lastIndexOf(".")))) if (modules.has(at)) return true;
   return false;
-}
-
-function listed(names: string[], most = 5): string {
-  return names.slice(0, most).join(", ") + (names.length > most ? ` and ${names.length - most} more` : "");
 }
 
 /** The ops of several suggestions, each once, in the order of the graph; those it does not know come last. */

@@ -50,10 +50,17 @@ export interface Meta {
   samples?: number;
   notes?: string[];
   recipes?: Recipe[];
+  /** Of a profile: the names of the two models, and what was measured. */
+  fp32?: string;
+  int8?: string;
   runs?: number;
   threads?: number;
+  /** By which share the profiler slows each model down. */
+  overhead?: Partial<Record<Span[0], number>>;
   fp32_total_us?: number;
   int8_total_us?: number;
+  /** Whole runs without a profiler. */
+  total?: ProfileRow;
 }
 
 export interface HistogramRow {
@@ -141,8 +148,16 @@ export interface ProfileRow {
   convert_us?: number;
   fp32_p95_us?: number | null;
   int8_p95_us?: number | null;
+  fp32_mean_us?: number | null;
+  int8_mean_us?: number | null;
   differs?: boolean | null;
   spans?: Span[];
+  /** Other ops that the runtime has fused into it; they have no time of their own. */
+  ops?: string[];
+  /** int8 with conversion minus fp32, run by run, and its 95 % interval for all ops together. */
+  difference_us?: number | null;
+  low_us?: number | null;
+  high_us?: number | null;
 }
 
 export interface RowKinds {

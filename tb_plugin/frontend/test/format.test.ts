@@ -2,10 +2,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
   formatBytes,
+  formatInterval,
   formatNumber,
   formatRange,
   formatScore,
   formatTime,
+  listed,
   plural,
   shorten,
   signed,
@@ -25,7 +27,7 @@ test("numbers by their unit", () => {
 test("units where the number does not carry them", () => {
   assert.equal(withUnit(17, "dB"), "17.0 dB");
   assert.equal(withUnit(0.5, "share"), "50 %");
-  assert.equal(withUnit(12, "µs"), "12 µs");
+  assert.deepEqual([withUnit(12, "µs"), withUnit(1230, "µs")], ["12 µs", "1.23 ms"]);
 });
 
 test("bytes, times, ranges", () => {
@@ -47,7 +49,14 @@ test("differences have a sign, unless they round to zero", () => {
   assert.equal(signed(Number.NaN, formatScore), "–");
 });
 
+test("intervals have one unit and a sign at both ends", () => {
+  assert.equal(formatInterval(-201, -179), "between −201 and −179 µs");
+  assert.equal(formatInterval(-50, 1200), "between −0.05 and +1.2 ms");
+});
+
 test("words", () => {
+  assert.equal(listed(["a", "b"]), "a, b");
+  assert.equal(listed(["a", "b", "c"], 2), "a, b and 1 more");
   assert.equal(plural(1, "op"), "1 op");
   assert.equal(plural(20000, "op"), "20,000 ops");
   assert.equal(shorten("/a/long/name", 6), "…/name");

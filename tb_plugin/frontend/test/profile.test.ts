@@ -1,7 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { entries, entryColumns, timeOf, totals } from "../src/profile.ts";
-import type { ProfileRow } from "../src/records.ts";
+import {
+  differenceText,
+  entries,
+  entryColumns,
+  fusedText,
+  howToProfile,
+  intervalText,
+  modelsOf,
+  outcome,
+  rowWith,
+  totals,
+} from "../src/profile.ts";
+import type { Meta, ProfileRow } from "../src/records.ts";
 
 // int8 with conversion: conv 40 + 10 = 50, relu 20, add 10, rest 20; 100 µs in all.
 const ROWS: ProfileRow[] = [
@@ -46,7 +57,15 @@ test("types are sums with counts, and the rest stays apart", () => {
       ["", 0, 10],
     ],
   );
-  assert.deepEqual([timeOf(found[0]!), found[0]!.share.toFixed(2), found[0]!.addedDb], [30, "0.30", 12]);
+  assert.deepEqual([found[0]!.time, found[0]!.share.toFixed(2), found[0]!.addedDb], [30, "0.30", 12]);
+  assert.deepEqual(
+    found.map(({ convert, time, difference }) => [convert, time, difference]),
+    [
+      [0, 30, -20],
+      [10, 50, -50],
+      [0, 20, 10],
+    ],
+  );
   assert.equal(found[0]!.differs, null);
   assert.ok(Number.isNaN(found[1]!.addedDb) && Number.isNaN(found[1]!.fp32P95));
 });
@@ -59,9 +78,31 @@ test("an op that is in one model only has no speed-up", () => {
     ],
     "op",
   );
-  assert.ok(Number.isNaN(gone!.speedup));
-  assert.equal(timeOf(gone!), 0);
-  assert.deepEqual([timeOf(fresh!), fresh!.share], [4, 1]);
+  assert.ok(Number.isNaN(gone!.speedup) && Number.isNaN(gone!.difference));
+  assert.equal(gone!.time, 0);
+  assert.deepEqual([fresh!.time, fresh!.share], [4, 1]);
+});
+
+test("with one model alone, everything is of that one", () => {
+  const fp32: ProfileRow[] = ROWS.map(({ op, type = "", fp32_us }) => ({ op, type, fp32_us: fp32_us! }));
+  const int8: ProfileRow[] = ROWS.map(({ fp32_us, ...rest }) => rest);
+  assert.deepEqual([modelsOf(ROWS), modelsOf(fp32), modelsOf(int8)], [["fp32", "int8"], ["fp32"], ["int8"]]);
+  const [relu, conv] = entries(fp32, "op");
+  assert.deepEqual([conv!.time, conv!.share, conv!.cumulative], [100, 100 / 160, 100 / 160]);
+  assert.deepEqual([relu!.time, relu!.cumulative, relu!.convert], [30, 130 / 160, 0]);
+  assert.ok(Number.isNaN(conv!.difference) && Number.isNaN(conv!.speedup));
+  assert.equal(entries(fp32, "type")[0]!.share, 50 / 160);
+  assert.equal(entries(int8, "op")[1]!.share, 0.5);
+  const found = totals(fp32, { samples: 4 });
+  assert.deepEqual(
+    found.wholes.map(({ model, time, isMeasured, rest }) => [model, time, isMeasured, rest]),
+    [["fp32", 160, false, 10]],
+  );
+  assert.ok(Number.isNaN(found.compared.difference) && Number.isNaN(found.wholes[0]!.perSecond));
+  assert.deepEqual(
+    totals(int8, {}).wholes.map(({ model, time }) => [model, time]),
+    [["int8", 100]],
+  );
 });
 
 test("no time at all gives no shares", () => {
@@ -70,11 +111,54 @@ test("no time at all gives no shares", () => {
 });
 
 test("totals are measured where they were, and sums otherwise", () => {
-  const found = totals(ROWS, { fp32_total_us: 150, int8_total_us: 75 });
-  assert.deepEqual([found.fp32, found.int8, found.speedup], [150, 75, 2]);
-  assert.deepEqual([found.fp32Sum, found.int8Sum, found.convert, found.convertShare], [160, 100, 10, 0.1]);
-  assert.deepEqual([found.restFp32, found.restInt8], [10, 20]);
-  assert.deepEqual([totals(ROWS, {}).fp32, totals(ROWS, {}).int8], [160, 100]);
+  const total: ProfileRow = { op: "", fp32_us: 150, int8_us: 75, fp32_p95_us: 170, difference_us: -74, low_us: -80 };
+  const meta: Meta = { fp32_total_us: 150, int8_total_us: 75, samples: 3, overhead: { int8: 0.2 }, total };
+  const { wholes, ...both } = totals(ROWS, meta);
+  const [fp32, int8] = wholes;
+  assert.deepEqual([fp32!.time, fp32!.isMeasured, fp32!.p95, fp32!.perSecond], [150, true, 170, 20_000]);
+  assert.deepEqual([int8!.time, int8!.p95, int8!.perSecond, int8!.overhead], [75, Number.NaN, 40_000, 0.2]);
+  assert.deepEqual([fp32!.sum, int8!.sum, fp32!.rest, int8!.rest], [160, 100, 10, 20]);
+  assert.deepEqual([both.speedup, both.compared.difference, both.compared.low], [2, -74, -80]);
+  assert.deepEqual([both.convert, both.convertShare], [10, 0.1]);
+  const summed = totals(ROWS, {});
+  assert.deepEqual(
+    summed.wholes.map(({ time, isMeasured }) => [time, isMeasured]),
+    [
+      [160, false],
+      [100, false],
+    ],
+  );
+  assert.deepEqual([summed.compared.difference, outcome(summed.compared)], [-60, "faster"]);
+});
+
+test("the difference as it was measured, else that of the medians", () => {
+  const measured = { difference_us: -52, low_us: -60, high_us: -44, differs: true };
+  const [known, relu, slow] = entries(
+    [{ op: "conv", fp32_us: 100, int8_us: 40, convert_us: 10, ...measured }, ROWS[0]!, { ...ROWS[3]!, op: "slow" }],
+    "op",
+  );
+  assert.deepEqual([differenceText(known!), outcome(known!)], ["−52 µs", "faster"]);
+  assert.equal(intervalText(known!), "between −60 and −44 µs");
+  assert.deepEqual([relu!.difference, intervalText(relu!), outcome(relu!)], [-10, "", "inside the noise"]);
+  assert.deepEqual([differenceText(slow!), outcome(slow!)], ["+10 µs", "slower"]);
+});
+
+test("fused ops are found in the row that they run in", () => {
+  const rows: ProfileRow[] = [{ op: "conv", fp32_us: 1, ops: ["bn", "relu"] }, { op: "relu_1" }, { op: "" }];
+  assert.deepEqual(
+    ["conv", "relu", "relu_1", "gone", ""].map((op) => rowWith(rows, op)),
+    [0, 0, 1, -1, -1],
+  );
+  assert.deepEqual(entries(rows, "op")[0]!.fused, ["bn", "relu"]);
+  assert.equal(fusedText(["bn", "relu"]), "runs as one with bn, relu");
+  assert.equal(fusedText([]), "");
+});
+
+test("what fills the view, with the name of the run as a shell and Python read it", () => {
+  const [shell, python] = howToProfile("a b's");
+  assert.ok(shell.endsWith(`--logdir LOGDIR --run 'a b'"'"'s'`));
+  assert.ok(python.includes(`SummaryWriter("LOGDIR/a b's")`));
+  assert.ok(howToProfile("trials/trial-1")[0].endsWith("--run trials/trial-1"));
 });
 
 test("columns can be sorted as those of the op table", () => {

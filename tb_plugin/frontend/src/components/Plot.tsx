@@ -106,5 +106,7 @@ function thinned(values: number[], most: number): number[] {
 }
 
 function withUnitLabel({ label, unit }: Axis): string {
-  return [label, unit && !["value", "share", "count"].includes(unit) ? `(${unit})` : ""].filter(Boolean).join(" ");
+  return [label, unit && !["value", "share", "count", "bytes", "µs"].includes(unit) ? `(${unit})` : ""]
+    .filter(Boolean)
+    .join(" ");
 }

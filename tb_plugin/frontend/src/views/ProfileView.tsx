@@ -1,9 +1,9 @@
-// What each op costs in time, in both models.
+// What each op costs in time, in both models or in one.
 
 import { useMemo } from "preact/hooks";
 import { Empty, Loaded } from "../components/Status.tsx";
 import { plural } from "../format.ts";
-import { entries, totals } from "../profile.ts";
+import { entries, howToProfile, modelsOf, rowWith, totals } from "../profile.ts";
 import { type NumberColumn, numberAt, type Rows } from "../records.ts";
 import * as state from "../state.ts";
 import { filter, grouping } from "./profile/controls.ts";
@@ -32,14 +32,19 @@ function Profile({ profile }: { profile: Rows<"profile"> }) {
     [rows, by, error, rowOf.value],
   );
   const sums = useMemo(() => totals(rows, meta), [rows, meta]);
-  const open = (op: string) => {
-    if (state.opNames.value.has(op)) state.openOp(op);
+  const models = useMemo(() => modelsOf(rows), [rows]);
+  const chosen = useMemo(() => rowWith(rows, state.op.value), [rows, state.op.value]);
+  const open = (row: number) => {
+    const { op, ops = [] } = rows[row]!;
+    const known = [op, ...ops].find((name) => state.opNames.value.has(name));
+    if (known) state.openOp(known);
   };
   const ops = rows.filter(({ op }) => op).length;
+  const fused = rows.reduce((sum, row) => sum + (row.ops?.length ?? 0), 0);
   return (
     <section class="view pf" aria-label="Profile">
       <Summary found={sums} meta={meta} />
-      <Timeline rows={rows} onOpen={open} />
+      <Timeline rows={rows} chosen={chosen} onOpen={open} />
       <div class="toolbar">
         <GroupBy />
         <input
@@ -54,13 +59,25 @@ function Profile({ profile }: { profile: Rows<"profile"> }) {
         <span class="muted">
           {plural(ops, "op")}
           {by === "type" && ` of ${plural(found.filter(({ name }) => name).length, "type")}`}
+          {fused > 0 && `, ${fused} more fused into them`}
         </span>
         <span class="spacer" />
         <span class="pf-key" aria-hidden="true">
-          <span class="pf-bar fp32" /> fp32 <span class="pf-bar int8" /> int8 <span class="pf-bar convert" /> conversion
+          {[...models, ...(models.includes("int8") ? ["conversion"] : [])].map((what) => (
+            <span key={what}>
+              <span class={`pf-bar ${what}`} /> {what}
+            </span>
+          ))}
         </span>
       </div>
-      <TimeGrid found={found} by={by} error={error} onOpen={open} />
+      <TimeGrid
+        found={found}
+        by={by}
+        models={models}
+        error={error}
+        chosen={by === "op" ? chosen : -1}
+        onOpen={(entry) => by === "op" && open(entry)}
+      />
     </section>
   );
 }
@@ -91,25 +108,15 @@ function GroupBy() {
   );
 }
 
-const SNIPPET = `import inc_tb
-from inc_tb.records import ProfileRow, Span
-
-rows = [
-    ProfileRow("/conv1/Conv", "Conv", fp32_us=310.0, int8_us=120.0, convert_us=14.0,
-               spans=[Span("fp32", 0, 0.0, 310.0), Span("int8", 0, 0.0, 120.0)]),
-    ProfileRow("", fp32_us=25.0, int8_us=31.0),  # what no op accounts for
-]
-with inc_tb.SummaryWriter("LOGDIR/RUN") as writer:
-    writer.add_profile(rows, meta={"runs": 50, "fp32_total_us": 335.0, "int8_total_us": 165.0})`;
-
 function NoProfile() {
+  const [shell, python] = howToProfile(state.run.value);
   return (
     <Empty title={`${state.run.value} holds no times`}>
-      <p>
-        Measure each op in both models with your runtime's profiler and log the medians; <code>inc-tb profile</code> is
-        not part of this version yet.
-      </p>
-      <pre>{SNIPPET.replace("RUN", state.run.value)}</pre>
+      <p>Measure each op in both models:</p>
+      <pre>{shell}</pre>
+      <p>Or in Python:</p>
+      <pre>{python}</pre>
+      <p>LOGDIR is the folder that TensorBoard watches. Leave the second model out to time one alone.</p>
     </Empty>
   );
 }

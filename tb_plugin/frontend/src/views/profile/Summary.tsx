@@ -1,42 +1,41 @@
 // The whole model's times.
 
+import type { ComponentChildren } from "preact";
 import { explained } from "../../components/Tooltip.tsx";
 import { formatNumber, formatTime } from "../../format.ts";
-import { OUTSIDE, type Totals } from "../../profile.ts";
+import { differenceText, intervalText, OUTSIDE, outcome, type Totals, type Whole } from "../../profile.ts";
 import type { Meta } from "../../records.ts";
 
-/** Beyond this the sum of the ops and the latency need a word. */
-const APART = 0.1;
+/** Beyond this share the sum of the ops and the latency need a word (LARGEST_GAP in inc_tb/timing.py). */
+const APART = 0.15;
+/** Beyond this share the profiler itself is a good part of what it measures. */
+const MOST_OVERHEAD = 0.15;
 
 export function Summary({ found, meta }: { found: Totals; meta: Meta }) {
-  const isMeasured = meta.int8_total_us !== undefined && meta.fp32_total_us !== undefined;
-  const latency = isMeasured
-    ? "Latency of the whole model, measured."
-    : "The sum over all ops; the whole model's latency was not logged.";
-  const fewer = found.speedup < 1 ? "slower" : "faster";
+  const { wholes } = found;
+  const isQuantized = wholes.some(({ model }) => model === "int8");
+  const apart = wholes.filter((whole) => whole.isMeasured && Math.abs(whole.sum / whole.time - 1) > APART);
   return (
     <>
       <dl class="pf-summary" aria-label="Whole model">
-        <Figure label="fp32" value={formatTime(found.fp32)} help={latency} />
-        <Figure label="int8" value={formatTime(found.int8)} help={latency} />
-        <Figure
-          label="speed-up"
-          value={`${formatNumber(found.speedup)} ×`}
-          note={Number.isFinite(found.speedup) ? fewer : ""}
-          help="fp32 time over int8 time of the whole model. Above 1 the quantized model is faster."
-        />
-        <Figure
-          label="conversion"
-          value={formatNumber(found.convertShare, "share")}
-          note={formatTime(found.convert)}
-          help="Quantizing, dequantizing and reordering around ops, as a share of all int8 time. Fp32 has none of it."
-        />
+        {wholes.map((whole) => (
+          <Latency key={whole.model} whole={whole} name={meta[whole.model] ?? ""} />
+        ))}
+        {wholes.length > 1 && <Compared found={found} />}
+        {isQuantized && (
+          <Figure
+            label="conversion"
+            value={formatNumber(found.convertShare, "share")}
+            note={formatTime(found.convert)}
+            help="Quantizing, dequantizing and reordering around ops, as a share of all int8 time. Fp32 has none of it."
+          />
+        )}
         <Figure
           label={OUTSIDE}
-          value={formatTime(found.restInt8)}
-          note={Number.isNaN(found.restFp32) ? "" : `fp32: ${formatTime(found.restFp32)}`}
-          help="Time in int8 that no op accounts for: the runtime itself, copies, waiting for threads."
+          {...perModel(wholes, ({ rest }) => formatTime(rest))}
+          help="Time that no op accounts for: the runtime itself, copies, waiting for threads."
         />
+        <Overhead wholes={wholes} />
         <Figure
           label="measured over"
           value={meta.runs === undefined ? "–" : `${meta.runs} runs`}
@@ -44,26 +43,106 @@ export function Summary({ found, meta }: { found: Totals; meta: Meta }) {
           help="Times per op are medians over these runs."
         />
       </dl>
-      {isMeasured && isApart(found) && (
-        <p class="muted pf-apart">
-          The rows add up to {formatTime(found.fp32Sum)} in fp32 and {formatTime(found.int8Sum)} in int8, which is not
-          the latency: ops overlap on several threads, and timing each op costs time itself. Shares below are of the
+      {apart.length > 0 && (
+        <p class="muted pf-about">
+          The rows add up to {apart.map(({ model, sum }) => `${formatTime(sum)} in ${model}`).join(" and ")}, which is
+          not the latency: ops overlap on several threads, and timing each op costs time itself. Shares below are of the
           sum.
         </p>
+      )}
+      {meta.notes && meta.notes.length > 0 && (
+        <ul class="muted pf-about" aria-label="Notes">
+          {meta.notes.map((note) => (
+            <li key={note}>{note}</li>
+          ))}
+        </ul>
       )}
     </>
   );
 }
 
-function isApart({ fp32, fp32Sum, int8, int8Sum }: Totals): boolean {
-  return Math.abs(fp32Sum / fp32 - 1) > APART || Math.abs(int8Sum / int8 - 1) > APART;
+function Latency({ whole, name }: { whole: Whole; name: string }) {
+  const { model, time, isMeasured, p95, perSecond } = whole;
+  const notes = [
+    Number.isNaN(p95) ? "" : `p95 ${formatTime(p95)}`,
+    Number.isNaN(perSecond) ? "" : `${formatNumber(perSecond)} samples/s`,
+  ];
+  return (
+    <Figure
+      label={model}
+      value={formatTime(time)}
+      note={notes.filter(Boolean).join(", ")}
+      help={
+        <>
+          {name && <strong>{name}</strong>}
+          <p>
+            {isMeasured
+              ? "Latency of the whole model, the median over runs without a profiler. Samples per second are those of a run over it."
+              : "The sum over all ops; the whole model's latency was not logged."}
+          </p>
+        </>
+      }
+    />
+  );
+}
+
+function Compared({ found: { compared, speedup } }: { found: Totals }) {
+  return (
+    <>
+      <Figure
+        label="difference"
+        value={differenceText(compared)}
+        note={[outcome(compared), intervalText(compared)].filter(Boolean).join(", ")}
+        help="int8 minus fp32 of the whole model, with its 95 % interval where it was measured. Below 0 the quantized model is faster; inside the noise the two cannot be told apart."
+      />
+      <Figure
+        label="speed-up"
+        value={`${formatNumber(speedup)} ×`}
+        help="fp32 time over int8 time of the whole model. Above 1 the quantized model is faster."
+      />
+    </>
+  );
+}
+
+function Overhead({ wholes }: { wholes: Whole[] }) {
+  const known = wholes.filter(({ overhead }) => !Number.isNaN(overhead));
+  if (!known.length) return null;
+  const isHigh = known.some(({ overhead }) => overhead > MOST_OVERHEAD);
+  const { value, note } = perModel(known, ({ overhead }) => `${formatNumber(Number(overhead.toFixed(3)), "share")}`);
+  return (
+    <Figure
+      label="profiler overhead"
+      value={value}
+      note={
+        <>
+          {note}
+          {isHigh && <strong class="pf-high"> ⚠ op times are inflated</strong>}
+        </>
+      }
+      help="How much longer a run takes while its ops are timed. Normal: 0 to 15 %. Above that the ops look slower than they are, short ones most; compare them with each other, not with the latency."
+    />
+  );
+}
+
+/** The int8 model's figure, and that of fp32 beside it where there are both. */
+function perModel(wholes: Whole[], text: (whole: Whole) => string): { value: string; note: string } {
+  const main = wholes.at(-1);
+  const other = wholes.length > 1 ? wholes[0]! : null;
+  return { value: main ? text(main) : "–", note: other ? `${other.model}: ${text(other)}` : "" };
 }
 
 function threads({ threads: count }: Meta): string {
   return count === undefined ? "" : count === 1 ? "on 1 thread" : `on ${count} threads`;
 }
 
-function Figure({ label, value, note = "", help }: { label: string; value: string; note?: string; help: string }) {
+interface FigureProps {
+  label: string;
+  value: string;
+  note?: ComponentChildren;
+  help: ComponentChildren;
+}
+
+function Figure({ label, value, note = "", help }: FigureProps) {
   return (
     <div class="pf-figure" {...explained(help)}>
       <dt>{label}</dt>

@@ -3,9 +3,8 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useWidth } from "../../components/useWidth.ts";
 import { formatTime, plural } from "../../format.ts";
-import { OUTSIDE } from "../../profile.ts";
+import { fusedText, OUTSIDE } from "../../profile.ts";
 import type { ProfileRow } from "../../records.ts";
-import * as state from "../../state.ts";
 import { dark } from "../../tensorboard.ts";
 import { colourIndex, type Lane, lanesOf, moved, spanAt, type Window, wholeOf, zoomed } from "../../timeline.ts";
 import { GUTTER, heightOf, laneHeight, MOST_COLOURS, paint, paletteOf, timeAt } from "./draw.ts";
@@ -21,7 +20,14 @@ const DOUBLE_CLICK_MS = 260;
 const CLICK_PX = 4;
 const STEP = 0.75;
 
-export function Timeline({ rows, onOpen }: { rows: ProfileRow[]; onOpen: (op: string) => void }) {
+interface Props {
+  rows: ProfileRow[];
+  /** The row with the chosen op's time; -1 if none has it. */
+  chosen: number;
+  onOpen: (row: number) => void;
+}
+
+export function Timeline({ rows, chosen, onOpen }: Props) {
   const times = useRef(0);
   const lanes = useMemo(() => {
     times.current++;
@@ -30,10 +36,10 @@ export function Timeline({ rows, onOpen }: { rows: ProfileRow[]; onOpen: (op: st
   if (!lanes.length)
     return <p class="pf-no-spans muted">No spans were logged with this profile, so there is no timeline.</p>;
   // Neither the stretch in sight nor the span below the pointer means anything in other rows.
-  return <Lanes key={times.current} rows={rows} lanes={lanes} onOpen={onOpen} />;
+  return <Lanes key={times.current} rows={rows} lanes={lanes} chosen={chosen} onOpen={onOpen} />;
 }
 
-function Lanes({ rows, lanes, onOpen }: { rows: ProfileRow[]; lanes: Lane[]; onOpen: (op: string) => void }) {
+function Lanes({ rows, lanes, chosen, onOpen }: Props & { lanes: Lane[] }) {
   const whole = useMemo(() => wholeOf(lanes), [lanes]);
   const colours = useMemo(() => colourIndex(rows, MOST_COLOURS), [rows]);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -48,7 +54,7 @@ function Lanes({ rows, lanes, onOpen }: { rows: ProfileRow[]; lanes: Lane[]; onO
     if (!canvas.current) return;
     const colourOf = (row: number) => colours.get(rows[row]!.type ?? "") ?? MOST_COLOURS;
     const hovered = hit ? hit.lane.rows[hit.span] : -1;
-    const isChosen = (row: number) => row === hovered || (state.op.value !== "" && rows[row]!.op === state.op.value);
+    const isChosen = (row: number) => row === hovered || row === chosen;
     paint(canvas.current, { lanes, window: shown, width, dark: dark.value, colourOf, nameOf, isChosen });
   });
   useEffect(() => () => clearTimeout(waiting.current), []);
@@ -89,9 +95,9 @@ function Lanes({ rows, lanes, onOpen }: { rows: ProfileRow[]; lanes: Lane[]; onO
     const found = drag.current?.moved ? null : hitAt(event);
     drag.current = null;
     clearTimeout(waiting.current);
-    const op = found ? rows[found.lane.rows[found.span]!]!.op : "";
+    const row = found?.lane.rows[found.span];
     // A second click makes it a double-click, which shows everything again.
-    if (op) waiting.current = window.setTimeout(() => onOpen(op), DOUBLE_CLICK_MS);
+    if (row !== undefined) waiting.current = window.setTimeout(() => onOpen(row), DOUBLE_CLICK_MS);
   };
 
   return (
@@ -167,7 +173,7 @@ function Lanes({ rows, lanes, onOpen }: { rows: ProfileRow[]; lanes: Lane[]; onO
         {hit && <Tip hit={hit} row={rows[hit.lane.rows[hit.span]!]!} width={width} />}
       </div>
       <p id="pf-timeline-about" class="muted">
-        One run of each model from its start:{" "}
+        {new Set(lanes.map(({ model }) => model)).size > 1 ? "One run of each model" : "One run"} from its start:{" "}
         {plural(
           lanes.reduce((sum, lane) => sum + lane.starts.length, 0),
           "span",
@@ -205,6 +211,7 @@ function Tip({ hit, row, width }: { hit: Hit; row: ProfileRow; width: number }) 
   return (
     <div class="pf-tip" role="tooltip" style={{ ...place, top: `${y + 14}px` }}>
       <strong>{row.op || OUTSIDE}</strong>
+      {row.ops?.length ? ` ${fusedText(row.ops)}` : ""}
       <br />
       {row.type && `${row.type}, `}
       {lane.model} thread {lane.thread}

@@ -6,4 +6,5 @@ import type { SortKey } from "../../state.ts";
 
 export const grouping = signal<Grouping>("op");
 export const filter = signal("");
-export const sort = signal<SortKey[]>([{ column: "time", descending: true }]);
+export const SLOWEST_FIRST: SortKey[] = [{ column: "time", descending: true }];
+export const sort = signal(SLOWEST_FIRST);
