@@ -1,6 +1,6 @@
 // What keeping several suggestions' ops in fp32 gives together: they may share ops, so the parts do not add up.
 
-import { type Column, numberAt } from "./records.ts";
+import { type Column, type Effect, numberAt, type ProfileRow } from "./records.ts";
 
 /** The share of these rows in the noise that all ops add, each relative to its own signal; as inc_tb/judge.py counts it. */
 export function noiseShare(added: Column, count: number, rows: ReadonlySet<number>): number {
@@ -15,12 +15,15 @@ export function noiseShare(added: Column, count: number, rows: ReadonlySet<numbe
   return all > 0 ? chosen / all : Number.NaN;
 }
 
-/** How much longer these rows take in fp32 than in int8 with conversion, in µs; NaN where no times are known. */
-export function timeInFp32([fp32, int8, convert]: Column[], rows: Iterable<number>): number {
-  let more = Number.NaN;
-  for (const row of rows) {
-    const one = numberAt(fp32, row) - numberAt(int8, row) - (numberAt(convert, row) || 0);
-    if (!Number.isNaN(one)) more = (more || 0) + one;
-  }
-  return more;
+/** What keeping the ops in fp32 costs in time, or gains; as inc_tb/timing.py prices it. Fused ops go together. */
+export function timeEffect(rows: ProfileRow[], ops: ReadonlySet<string>): Effect[] {
+  const known = rows.filter((row) => row.differs != null && [row.op, ...(row.ops ?? [])].some((op) => ops.has(op)));
+  if (!known.length) return [];
+  const clear = known.filter(({ differs }) => differs);
+  const change = clear.reduce((sum, row) => sum - (row.difference_us ?? 0), 0);
+  const how = clear.length
+    ? "fp32 minus int8 and its conversions, measured; conversions at new borders between int8 and fp32 come on top"
+    : "inside the noise: fp32 and int8 cannot be told apart";
+  const [kind, label] = change < 0 ? (["recovers", "less time"] as const) : (["costs", "more time"] as const);
+  return [{ kind, label, value: Math.abs(change), unit: "µs", basis: "measured", how }];
 }

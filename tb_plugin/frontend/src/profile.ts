@@ -71,6 +71,7 @@ export function entries(rows: ProfileRow[], by: Grouping, addedOf: (op: string) 
   return found;
 }
 
+/** With conversion; NaN where there is neither. */
 function timeIn(model: Model, { fp32, int8, convert }: Pick<Entry, "fp32" | "int8" | "convert">): number {
   return model === "fp32" ? fp32 : sum([int8, convert || Number.NaN]);
 }
@@ -78,21 +79,19 @@ function timeIn(model: Model, { fp32, int8, convert }: Pick<Entry, "fp32" | "int
 /** `row` stands for all rows of the group. */
 function entryOf(row: ProfileRow, group: ProfileRow[], addedOf: (op: string) => number): Entry {
   const ops = group.flatMap(({ op }) => op || []);
-  const { fp32_us: fp32 = null, int8_us: int8 = null, convert_us: convert = 0 } = row;
-  const quantized = (int8 ?? Number.NaN) + convert;
+  const times = { fp32: row.fp32_us ?? Number.NaN, int8: row.int8_us ?? Number.NaN, convert: row.convert_us ?? 0 };
+  const [fp32, int8] = [timeIn("fp32", times), timeIn("int8", times)];
   return {
     name: row.op,
     type: row.type ?? "",
     count: ops.length,
     fused: row.ops ?? [],
-    fp32: fp32 ?? Number.NaN,
-    int8: int8 ?? Number.NaN,
-    convert,
+    ...times,
     fp32P95: row.fp32_p95_us ?? Number.NaN,
     int8P95: row.int8_p95_us ?? Number.NaN,
     time: Number.NaN,
-    speedup: (fp32 ?? Number.NaN) / quantized,
-    difference: row.difference_us ?? quantized - (fp32 ?? Number.NaN),
+    speedup: fp32 / int8,
+    difference: row.difference_us ?? int8 - fp32,
     low: row.low_us ?? Number.NaN,
     high: row.high_us ?? Number.NaN,
     differs: row.differs ?? null,

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { noiseShare, timeInFp32 } from "../src/effects.ts";
+import { noiseShare, timeEffect } from "../src/effects.ts";
+import type { ProfileRow } from "../src/records.ts";
 import { numbers } from "./tables.ts";
 
 test("the share of the chosen ops in all noise", () => {
@@ -11,13 +12,18 @@ test("the share of the chosen ops in all noise", () => {
   assert.ok(Number.isNaN(noiseShare(numbers("added_sqnr_db", [Number.NaN]), 1, new Set([0]))));
 });
 
-test("the time of the chosen ops in fp32 beyond that in int8, of those whose times are known", () => {
-  const times = [
-    numbers("time_fp32_us", [100, 30, 50, Number.NaN]),
-    numbers("time_int8_us", [40, 35, Number.NaN, 10]),
-    numbers("convert_us", [10, Number.NaN, 3, 4]),
+test("the time of the chosen ops in fp32 against int8: each row once, and only where the two can be told apart", () => {
+  const rows: ProfileRow[] = [
+    { op: "conv", ops: ["bn", "relu"], difference_us: -50, differs: true },
+    { op: "add", difference_us: 8, differs: true },
+    { op: "pool", difference_us: 2, differs: false },
+    { op: "old", fp32_us: 10, int8_us: 5 },
   ];
-  assert.equal(timeInFp32(times, [0, 1, 2, 3]), 45);
-  assert.equal(timeInFp32(times, [1]), -5);
-  assert.ok(Number.isNaN(timeInFp32(times, [2, 3])));
+  const priced = (...ops: string[]) =>
+    timeEffect(rows, new Set(ops)).map(({ kind, label, value }) => [kind, label, value]);
+  assert.deepEqual(priced("conv", "relu", "add", "pool", "old"), [["costs", "more time", 42]]);
+  assert.deepEqual(priced("add"), [["recovers", "less time", 8]]);
+  assert.deepEqual(priced("pool"), [["costs", "more time", 0]]);
+  assert.match(timeEffect(rows, new Set(["pool"]))[0]!.how, /^inside the noise/);
+  assert.deepEqual(priced("old", "gone"), []);
 });

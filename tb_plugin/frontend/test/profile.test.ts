@@ -105,6 +105,18 @@ test("with one model alone, everything is of that one", () => {
   );
 });
 
+test("an op of which only conversion is left, and a type of nothing else", () => {
+  const rows: ProfileRow[] = [
+    { op: "relu", type: "Relu", fp32_us: 8, convert_us: 4 },
+    { op: "in", type: "QuantizeLinear", convert_us: 6 },
+    { op: "out", type: "QuantizeLinear", convert_us: 10 },
+  ];
+  const [relu] = entries(rows, "op");
+  assert.deepEqual([relu!.int8, relu!.time, relu!.speedup, relu!.difference], [Number.NaN, 4, 2, -4]);
+  const [, quantize] = entries(rows, "type");
+  assert.deepEqual([quantize!.int8, quantize!.convert, quantize!.time, quantize!.share], [Number.NaN, 16, 16, 0.8]);
+});
+
 test("no time at all gives no shares", () => {
   assert.ok(Number.isNaN(entries([{ op: "a" }], "op")[0]!.share));
   assert.deepEqual(entries([], "type"), []);

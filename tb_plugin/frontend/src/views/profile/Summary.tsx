@@ -2,11 +2,11 @@
 
 import type { ComponentChildren } from "preact";
 import { explained } from "../../components/Tooltip.tsx";
-import { formatNumber, formatTime } from "../../format.ts";
+import { formatNumber, formatTime, plural } from "../../format.ts";
 import { differenceText, intervalText, OUTSIDE, outcome, type Totals, type Whole } from "../../profile.ts";
 import type { Meta } from "../../records.ts";
 
-/** Beyond this share the sum of the ops and the latency need a word (LARGEST_GAP in inc_tb/timing.py). */
+/** Beyond this share the sum of the ops and the latency need a word. */
 const APART = 0.15;
 /** Beyond this share the profiler itself is a good part of what it measures. */
 const MOST_OVERHEAD = 0.15;
@@ -38,7 +38,7 @@ export function Summary({ found, meta }: { found: Totals; meta: Meta }) {
         <Overhead wholes={wholes} />
         <Figure
           label="measured over"
-          value={meta.runs === undefined ? "–" : `${meta.runs} runs`}
+          value={meta.runs ? plural(meta.runs, "run") : "–"}
           note={threads(meta)}
           help="Times per op are medians over these runs."
         />
@@ -65,7 +65,7 @@ function Latency({ whole, name }: { whole: Whole; name: string }) {
   const { model, time, isMeasured, p95, perSecond } = whole;
   const notes = [
     Number.isNaN(p95) ? "" : `p95 ${formatTime(p95)}`,
-    Number.isNaN(perSecond) ? "" : `${formatNumber(perSecond)} samples/s`,
+    Number.isNaN(perSecond) ? "" : `${formatNumber(Number(perSecond.toPrecision(4)), "count")} samples/s`,
   ];
   return (
     <Figure
@@ -108,7 +108,7 @@ function Overhead({ wholes }: { wholes: Whole[] }) {
   const known = wholes.filter(({ overhead }) => !Number.isNaN(overhead));
   if (!known.length) return null;
   const isHigh = known.some(({ overhead }) => overhead > MOST_OVERHEAD);
-  const { value, note } = perModel(known, ({ overhead }) => `${formatNumber(Number(overhead.toFixed(3)), "share")}`);
+  const { value, note } = perModel(known, ({ overhead }) => formatNumber(Number(overhead.toFixed(3)), "share"));
   return (
     <Figure
       label="profiler overhead"
@@ -132,7 +132,7 @@ function perModel(wholes: Whole[], text: (whole: Whole) => string): { value: str
 }
 
 function threads({ threads: count }: Meta): string {
-  return count === undefined ? "" : count === 1 ? "on 1 thread" : `on ${count} threads`;
+  return count === undefined ? "" : `on ${plural(count, "thread")}`;
 }
 
 interface FigureProps {

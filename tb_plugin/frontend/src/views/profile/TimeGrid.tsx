@@ -135,7 +135,7 @@ function gridColumns(by: Grouping, models: Model[], withError: boolean): GridCol
     { ...bars, unit: "bars" },
     ...(isPair
       ? [
-          number("difference", "difference", "int8 − fp32", 116, HELP.difference),
+          number("difference", "difference", "int8 − fp32", 126, HELP.difference),
           number("speedup", "speed-up", "ratio", 84, HELP.speedup),
         ]
       : []),
@@ -191,7 +191,7 @@ function timeCell(median: number, p95: number): GridCell {
   };
 }
 
-const ONE_SIDED: GridCell = { content: "–", class: "none", title: "not in both models" };
+const ONE_SIDED: GridCell = { content: "–", class: "none", title: "it takes no time in one of the models" };
 
 function differenceCell(entry: Entry): GridCell {
   if (Number.isNaN(entry.difference)) return ONE_SIDED;

@@ -1,11 +1,11 @@
 // One config for all ticked suggestions.
 
 import { useState } from "preact/hooks";
-import { noiseShare, timeInFp32 } from "../../effects.ts";
+import { noiseShare, timeEffect } from "../../effects.ts";
 import { plural } from "../../format.ts";
 import { readyValue } from "../../loadable.ts";
 import { unionOps } from "../../recipes.ts";
-import type { Effect, Suggestion } from "../../records.ts";
+import type { Suggestion } from "../../records.ts";
 import * as state from "../../state.ts";
 import { fallbackOf } from "../../trialtable.ts";
 import { Ops } from "./Article.tsx";
@@ -47,25 +47,15 @@ export function JointPanel({ suggestions }: { suggestions: Suggestion[] }) {
   );
 }
 
-const TIMES = ["time_fp32_us", "time_int8_us", "convert_us"];
-const ONCE = "ops that several suggestions name count once";
-
 function Together({ ops }: { ops: string[] }) {
   const added = readyValue(state.column("added_sqnr_db"));
-  const times = TIMES.flatMap((name) => readyValue(state.column(name)) ?? []);
-  const rows = new Set(ops.flatMap((name) => state.rowOf.value.get(name) ?? []));
-  const effects: Effect[] = [];
+  const times = state.has("profile") ? readyValue(state.record("profile")) : undefined;
+  const effects = times ? timeEffect(times.rows, new Set(ops)) : [];
   if (added) {
+    const rows = new Set(ops.flatMap((name) => state.rowOf.value.get(name) ?? []));
     const value = noiseShare(added, state.rowOf.value.size, rows);
-    const how = `the share of these ops in the noise that all ops add; ${ONCE}`;
-    effects.push({ kind: "recovers", label: "less added noise", value, unit: "share", basis: "estimated", how });
-  }
-  const longer = times.length === TIMES.length ? timeInFp32(times, rows) : Number.NaN;
-  if (longer) {
-    const how = `the times of these ops in fp32 minus those in int8 with conversion; ${ONCE}`;
-    const kind = longer > 0 ? "costs" : "recovers";
-    const label = longer > 0 ? "more time" : "less time";
-    effects.push({ kind, label, value: Math.abs(longer), unit: "µs", basis: "estimated", how });
+    const how = "the share of these ops in the noise that all ops add; ops that several suggestions name count once";
+    effects.unshift({ kind: "recovers", label: "less added noise", value, unit: "share", basis: "estimated", how });
   }
   return <Effects effects={effects} />;
 }
