@@ -1,0 +1,1 @@
+"""What other tools have measured and written down, as runs of ours."""
