@@ -11,7 +11,9 @@ from inc_tb.diagnose import diagnose
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import IncTbError
 from inc_tb.probe import Probe, probe
+from inc_tb.profile import profile
 from inc_tb.records import Suggestion, Trial
+from inc_tb.timing import Profile
 from inc_tb.tune import Tuned, tune
 
 if TYPE_CHECKING:
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Diagnosis", "IncTbError", "OnnxRuntimeQuantizer", "Probe", "Quantizer", "Run", "Suggestion", "SummaryWriter",
-    "TensorFlowQuantizer", "TorchQuantizer", "Trial", "Tuned", "diagnose", "load", "log_diagnosis", "log_histogram",
-    "probe", "tune",
+    "Diagnosis", "IncTbError", "OnnxRuntimeQuantizer", "Probe", "Profile", "Quantizer", "Run", "Suggestion",
+    "SummaryWriter", "TensorFlowQuantizer", "TorchQuantizer", "Trial", "Tuned", "diagnose", "load", "log_diagnosis",
+    "log_histogram", "probe", "profile", "tune",
 ]  # fmt: skip
 
 

@@ -32,6 +32,7 @@ from inc_tb.arrays import as_array
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.histogram import SIDE, edges
 from inc_tb.records import PLUGIN, VERSION, GraphNode, HistogramRow, Trial, storable_text
+from inc_tb.timing import Profile, speedup
 
 BUCKETS = 96
 WORST_OPS = 64
@@ -207,6 +208,53 @@ def noise_event(diagnosis: Diagnosis, step: int) -> Event:
     tag = f"noise at step {step} (1 µs = 1 ppm)"
     tagged = TaggedRunMetadata(tag=tag, run_metadata=run.SerializeToString())
     return Event(wall_time=time.time(), step=step, tagged_run_metadata=tagged)
+
+
+def profile_scalars(profile: Profile) -> list[Summary.Value]:
+    found = {
+        "latency_fp32_us": profile.total.fp32_us,
+        "latency_int8_us": profile.total.int8_us,
+        "speedup": speedup(profile.total),
+        **{f"profiler_overhead_{side}": share for side, share in profile.overhead.items()},
+    }
+    return [scalar(f"profile/{name}", number) for name, number in found.items() if number is not None]
+
+
+def profile_text(profile: Profile, rows: int = 20) -> Summary.Value:
+    """The nodes that take most time, for the Text dashboard."""
+    sides = [side for side in ("fp32", "int8") if getattr(profile.total, f"{side}_us") is not None]
+    totals = [f"{side} {getattr(profile.total, f'{side}_us'):.1f} µs" for side in sides]
+    lines = [f"{', '.join(totals)} a run, median of {profile.runs}", ""]
+    lines.append("| op | type | " + " | ".join(f"{side} (µs)" for side in sides) + " | conversion (µs) | share |")
+    lines.append("|---|---|" + "---|" * (len(sides) + 2))
+    for row, share, _ in profile.by_time()[:rows]:
+        times = [getattr(row, f"{side}_us") for side in sides]
+        cells = [*("" if us is None else f"{us:.1f}" for us in times), f"{row.convert_us:.1f}", f"{share:.1%}"]
+        name = _code(row.op) if row.op else "outside of all ops"
+        lines.append(f"| {name} | {_plain(row.type)} | " + " | ".join(cells) + " |")
+    lines += ["", *(f"* {_plain(note)}" for note in profile.notes)]
+    return text("profile", "\n".join(lines))
+
+
+def time_events(profile: Profile, graph: Sequence[GraphNode], step: int) -> list[Event]:
+    """Compute times, by which Graphs colours the model: one tag for each model."""
+    names = _node_names(graph)
+    now = int(time.time() * 1e6)
+    found = []
+    for side in ("fp32", "int8"):
+        stats = DeviceStepStats(device=f"/device:{side}:0")
+        for row in profile.rows:
+            us = getattr(row, f"{side}_us")
+            if us is not None and row.op in names:
+                took = max(1, round(us + (row.convert_us if side == "int8" else 0.0)))
+                stats.node_stats.add(
+                    node_name=names[row.op], all_start_micros=now, op_end_rel_micros=took, all_end_rel_micros=took
+                )
+        if stats.node_stats:
+            run = RunMetadata(step_stats=StepStats(dev_stats=[stats]))
+            tagged = TaggedRunMetadata(tag=f"time in {side} at step {step}", run_metadata=run.SerializeToString())
+            found.append(Event(wall_time=time.time(), step=step, tagged_run_metadata=tagged))
+    return found
 
 
 def added_noise(diagnosis: Diagnosis) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import platform
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +17,15 @@ from typing import Any
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
-from inc_tb import dashboards, records
+from inc_tb import dashboards, records, timing
 from inc_tb.capture import read_graph
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, RecordError, UsageError
 from inc_tb.eventfile import EventFile, event_files, read_events
 from inc_tb.recipes import recipes_for
-from inc_tb.records import OpTable, ProfileRow, Suggestion, Trial
+from inc_tb.records import OpTable, Suggestion, Trial
+from inc_tb.timing import Profile
+from inc_tb.traces import write_traces
 
 REFERENCE_RUN = "fp32"
 GRAPH_OPS = 5000
@@ -41,7 +44,7 @@ class SummaryWriter:
     def __init__(self, logdir: str | PathLike[str], *, worst_ops: int = dashboards.WORST_OPS) -> None:
         self.logdir = Path(logdir)
         self.worst_ops = worst_ops
-        self._last_step = _last_step(self.logdir)
+        self._last_step, self._has_graph = _found_in(self.logdir)
         self._file = EventFile(self.logdir)
         self._graph: Event | None = None
         self._reference: tuple[Path, str] | None = None
@@ -86,12 +89,19 @@ class SummaryWriter:
         """Of any array or tensor, for the Histograms dashboard; of a quantized tensor what its values stand for."""
         self._write([dashboards.array_histogram(tag, values)], self._next_step(tag, step))
 
-    def add_profile(
-        self, rows: Sequence[ProfileRow], step: int | None = None, *, meta: Mapping[str, Any] | None = None
-    ) -> None:
-        """Times per op; `meta` may say "runs", "threads" and the whole models' "fp32_total_us" and "int8_total_us"."""
+    def add_profile(self, profile: Profile, step: int | None = None) -> None:
+        """Times per op, and the trace for the Profile tab as files beside the events."""
         step = self._next_step("quantization/profile", step)
-        self._write([dashboards.blobs("quantization/profile", records.encode_rows("profile", rows, meta))], step)
+        stored = records.encode_rows("profile", profile.rows, profile.meta)
+        self._write([dashboards.blobs("quantization/profile", stored)], step)
+        self._write([*dashboards.profile_scalars(profile), dashboards.profile_text(profile)], step)
+        if profile.graph and len(profile.graph) <= GRAPH_OPS:
+            if not self._has_graph:
+                self._write_graph(dashboards.graph_event(profile.graph))
+            for event in dashboards.time_events(profile, profile.graph, step):
+                self._file.write(event)
+        session = f"{time.strftime('%Y_%m_%d_%H_%M_%S')}-{step}"
+        write_traces(self.logdir, session, platform.node() or "host", profile.slices, profile.traces)
 
     def _write(self, values: Sequence[Summary.Value], step: int) -> None:
         """One event, so that a reader sees all of the values or none."""
@@ -103,7 +113,7 @@ class SummaryWriter:
 
     def _write_graph(self, graph: Event) -> None:
         if graph != self._graph:  # TensorBoard shows a run's newest graph, and complains about each further one
-            self._graph = graph
+            self._graph, self._has_graph = graph, True
             self._file.write(Event(wall_time=time.time(), graph_def=graph.graph_def))
 
     def _write_reference(self, diagnosis: Diagnosis) -> None:
@@ -255,7 +265,7 @@ class Run:
     name: str
     diagnoses: dict[int, Diagnosis] = field(default_factory=dict)
     trials: dict[int, Trial] = field(default_factory=dict)
-    profiles: dict[int, list[ProfileRow]] = field(default_factory=dict)
+    profiles: dict[int, Profile] = field(default_factory=dict)
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -268,8 +278,8 @@ class Run:
         return self.trials[max(self.trials)] if self.trials else None
 
     @property
-    def profile(self) -> list[ProfileRow]:
-        return self.profiles[max(self.profiles)] if self.profiles else []
+    def profile(self) -> Profile | None:
+        return self.profiles[max(self.profiles)] if self.profiles else None
 
     @property
     def ops(self) -> OpTable:
@@ -308,7 +318,9 @@ def load(run: str | PathLike[str]) -> Run:
         if "quantization/trial" in tags:
             found.trials.update((step, trial) for trial in records.decode_rows("trial", tags["quantization/trial"]))
         if "quantization/profile" in tags:
-            found.profiles[step] = records.decode_rows("profile", tags["quantization/profile"])
+            blobs = tags["quantization/profile"]
+            rows = records.decode_rows("profile", blobs)
+            found.profiles[step] = timing.stored(rows, records.read_header("profile", blobs[0]).meta)
     if not stored:
         raise RecordError(f"{folder}: its event files hold no quantization records; expected a run written by inc-tb.")
     return found
@@ -325,11 +337,13 @@ def _decode_diagnosis(tags: Mapping[str, Sequence[bytes]]) -> Diagnosis:
     return Diagnosis(table, **parts, **{name: value for name, value in meta.items() if name in known})
 
 
-def _last_step(folder: Path) -> dict[str, int]:
-    """The largest step of each tag among the files that are there already."""
-    found: dict[str, int] = {}
+def _found_in(folder: Path) -> tuple[dict[str, int], bool]:
+    """The largest step of each tag among the files that are there already, and whether they hold a graph."""
+    steps: dict[str, int] = {}
+    has_graph = False
     for path in event_files(folder):
         for event in read_events(path):
+            has_graph |= bool(event.graph_def)
             for value in event.summary.value:
-                found[value.tag] = max(found.get(value.tag, -1), event.step)
-    return found
+                steps[value.tag] = max(steps.get(value.tag, -1), event.step)
+    return steps, has_graph

@@ -358,12 +358,18 @@ def _columns() -> list[tuple[Column, Compute]]:
                 help="Kullback-Leibler divergence of the model's output from fp32's that the op's own error is "
                      "expected to cause, from one backward pass; no labels are needed. An estimate for small errors: "
                      "the sensitivity is measured. PyTorch only."), _because(_NOT_PROBED)),
-        (Column("time_fp32_us", label="time fp32", unit="µs", better="lower", help="Median time in the fp32 model."),
+        (Column("time_fp32_us", label="time fp32", unit="µs", better="lower",
+                help="Median time in the fp32 model, with what its runtime has fused into the op."),
          _because(_NOT_PROFILED)),
-        (Column("time_int8_us", label="time int8", unit="µs", better="lower", help="Median time when quantized."),
+        (Column("time_int8_us", label="time int8", unit="µs", better="lower",
+                help="Median time when quantized, with what the runtime has fused into the op, without conversion."),
          _because(_NOT_PROFILED)),
         (Column("convert_us", label="conversion", unit="µs", better="lower",
-                help="Time of quantizing and dequantizing around the op."), _because(_NOT_PROFILED)),
+                help="Median time of quantizing, dequantizing and reordering on the op's account."),
+         _because(_NOT_PROFILED)),
+        (Column("speedup", label="speed-up", unit="ratio", better="higher", normal=(1, None),
+                help="Time in fp32 over time in int8 with conversion. Below 1 the op got slower, and keeping it in "
+                     "fp32 saves time. Only where the two can be told apart from noise."), _because(_NOT_PROFILED)),
         (Column("params", label="parameters", unit="count", help="Numbers in the op's main weight."),
          lambda m: float(m.op.params)),
     ]  # fmt: skip

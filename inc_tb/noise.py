@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+Times = npt.NDArray[np.float64]
 LEVEL = 0.05
 """How often two equal models may be told apart by mistake, all ops of a model taken together."""
 LEAST_BLOCKS = 3
@@ -25,19 +26,26 @@ class Interval(NamedTuple):
         return self.low > 0 or self.high < 0
 
 
-def difference(blocks: Sequence[npt.NDArray[np.float64]], *, tests: int = 1, resolution: float = 0.0) -> Interval | None:
-    """Of two series, from the differences of runs that were made in pairs; one of `tests` comparisons.
+def difference(
+    first: Sequence[Times], second: Sequence[Times], *, tests: int = 1, resolution: float = 0.0
+) -> Interval | None:
+    """By how much the second series is larger, from blocks of runs that were made in turn; one of `tests` comparisons.
 
     Runs of one block share whatever the opening of the models has decided (where buffers lie, which core a thread is
-    on), so that not the runs but the blocks are independent of each other. None where they are too few.
+    on), so that not the runs but the blocks are independent of each other. Other work on the machine only makes runs
+    longer, so the faster quarter of each block is compared. None where there are too few blocks.
     """
-    if len(blocks) < LEAST_BLOCKS:
+    if len(first) < LEAST_BLOCKS:
         return None
-    found = np.array([np.median(block) for block in blocks])
+    found = np.array([_fast(b) - _fast(a) for a, b in zip(first, second, strict=True)])
     middle = float(found.mean())
     error = float(found.std(ddof=1)) / math.sqrt(len(found))
     half = quantile(1 - LEVEL / (2 * tests), len(found) - 1) * error + resolution / 2
     return Interval(middle, middle - half, middle + half)
+
+
+def _fast(times: Times) -> float:
+    return float(np.percentile(times, 25))
 
 
 def quantile(share: float, freedom: int) -> float:

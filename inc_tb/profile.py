@@ -32,7 +32,7 @@ MOST_BATCHES = 8
 MOST_BLOCKS = 10
 LEAST_RUNS = 5
 """In a block, where there are enough runs for more than one."""
-_SLOWED = 0.15
+_SLOWED = _APART = 0.15
 _COARSE = 10
 """Times of fewer ticks of the clock than this are rough."""
 
@@ -78,6 +78,7 @@ def profile(
     return Profile(
         rows, total, names.get("fp32", ""), names.get("int8", ""), kind_of(model), runs, threads,
         sizes.pop() if len(sizes) == 1 else None, {side: found.overhead for side, found in by_side.items()},
+        {side: found.accounted_us / getattr(total, f"{side}_us") for side, found in by_side.items()},
         list(dict.fromkeys(_notes(rows, by_side))), _graph_of(model),
         [s._replace(model=side) for side, found in by_side.items() for s in found.slices],
         {name: data for found in measured for name, data in found.traces.items()},
@@ -146,8 +147,13 @@ def _notes(rows: Sequence[ProfileRow], measured: Mapping[Side, Measured]) -> Ite
     for side, found in measured.items():
         yield from found.notes
         if found.overhead > _SLOWED:
-            yield f"the profiler slows the {side} model down by {found.overhead:.0%}: times of short ops are too long"
-        times = [time for row in rows if row.op and (time := getattr(row, f"{side}_us")) is not None]
+            yield f"the profiler slows the {side} model down by {found.overhead:.0%}: times of short ops are rough"
+        times = [us for row in rows if row.op for us in (getattr(row, f"{side}_us"), row.convert_us) if us is not None]
+        if sum(times) < (1 - _APART) * found.accounted_us:
+            yield (
+                f"the machine was busy: the medians of the {side} ops add up to {sum(times) / found.accounted_us:.0%} of "
+                "what the ops of one run take together. Measure again when it is idle"
+            )
         rough = sum(time for time in times if time < _COARSE * found.resolution_us)
         if rough > sum(times) / 2:
             yield (

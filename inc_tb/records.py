@@ -317,7 +317,7 @@ class ProfileRow(msgspec.Struct, omit_defaults=True):
     ops: list[str] = []
     """Other ops that run as part of it, because the runtime has fused them: they have no time of their own."""
     difference_us: float | None = None
-    """int8 with conversion minus fp32: negative is faster; measured run by run, so not the difference of medians."""
+    """int8 with conversion minus fp32: negative is faster; of undisturbed runs, so not the difference of medians."""
     low_us: float | None = None
     high_us: float | None = None
     """The interval that holds the difference in 95 of 100 cases, for all ops together."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from rich.console import Console
@@ -15,8 +15,9 @@ from rich.table import Table
 
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import UsageError
-from inc_tb.records import Suggestion, Trial
+from inc_tb.records import ProfileRow, Suggestion, Trial
 from inc_tb.simulation import Comparison
+from inc_tb.timing import Profile, speedup
 from inc_tb.tune import Tuned
 
 ACTIVATION_COLUMNS = (
@@ -26,6 +27,7 @@ ACTIVATION_COLUMNS = (
 WEIGHT_COLUMNS = ("w_sqnr_db", "w_min", "w_max", "w_mean", "w_std", "w_var", "w_channel_ratio", "w_mse", "weight_dtype")
 _COLUMN_WIDTH = 11
 _NAME_WIDTH = 24
+_TYPE_WIDTH = 18
 _STYLES = {"bad": "bold red", "watch": "yellow", "ok": "green"}
 
 
@@ -48,9 +50,9 @@ def show_suggestions(console: Console, suggestions: Sequence[Suggestion], top: i
     console.print(f"[bold]Suggestions[/] ({len(suggestions)}, worst first)")
     for s in suggestions[:top]:
         console.print(f"[bold]{s.rank}. {s.rule.replace('_', ' ')}[/]: {escape(s.because)}.", highlight=False)
-        measured = next((e for e in s.effects if e.basis == "measured"), None)
-        if measured is not None:
-            console.print(f"   measured: {measured.value:.1%} {measured.label}", highlight=False)
+        for effect in (e for e in s.effects if e.basis == "measured"):
+            value = f"{effect.value:.1%}" if effect.unit == "share" else f"{effect.value:,.1f} {effect.unit}"
+            console.print(f"   measured: {value} {effect.label}", highlight=False)
         console.print(f"   keep in fp32: [bold]{escape(_shortened(s.ops))}[/]", highlight=False)
         console.print(Padding(Syntax(s.recipe, "python", word_wrap=True, background_color="default"), (0, 0, 0, 3)))
     if len(suggestions) > top:
@@ -111,6 +113,97 @@ def show_tuned(console: Console, tuned: Tuned) -> None:
         f"simulated, {tuned.wall_s:.1f} s.",
         highlight=False,
     )
+
+
+def show_profile(console: Console, profile: Profile, top: int = 20) -> None:
+    """Nodes sorted by total execution time, with share and cumulative share; as many columns as fit."""
+    total = profile.total
+    sides = [side for side in ("fp32", "int8") if getattr(total, f"{side}_us") is not None] or ["fp32"]
+    last, rows = sides[-1], profile.by_time()
+    console.print(
+        f"[bold]Profiling summary[/]: {min(top, len(rows))} of {len(rows)} rows, by time in {last}", highlight=False
+    )
+    cells: dict[str, Callable[[ProfileRow, float, float], str]] = {}
+    if "fp32" in sides:
+        cells["fp32"] = lambda row, _, __: _us(row.fp32_us)
+    if "int8" in sides:
+        cells["int8"] = lambda row, _, __: _us(row.int8_us)
+    if len(sides) > 1:
+        cells["change"] = lambda row, _, __: _gap(row)
+    cells["share"] = lambda _, share, __: f"{share:.1%}"
+    cells["cumulative"] = lambda _, __, upto: f"{upto:.1%}"
+    if last == "int8":
+        cells["conversion"] = lambda row, _, __: _us(row.convert_us or None)
+    cells[f"{last} p95"] = lambda row, _, __: _us(getattr(row, f"{last}_p95_us"))
+    room = max(5, (console.width - _NAME_WIDTH - _TYPE_WIDTH) // _COLUMN_WIDTH)
+    shown = dict(list(cells.items())[:room])
+    table = Table(header_style="bold", padding=(0, 1, 0, 0), box=None)
+    name_width = max(_NAME_WIDTH, console.width - len(shown) * (_COLUMN_WIDTH + 1) - _TYPE_WIDTH - 2)
+    table.add_column("op", no_wrap=True, max_width=name_width)
+    table.add_column("type", no_wrap=True, max_width=_TYPE_WIDTH)
+    for label in shown:
+        unit = "" if label in ("share", "cumulative") else "\n[dim]µs[/]"
+        table.add_column(f"{label}{unit}", justify="right", no_wrap=True)
+    for row, share, upto in rows[:top]:
+        name = f"{row.op} +{len(row.ops)}" if row.ops else row.op
+        op = escape(_cut(name, name_width)) if row.op else "[dim]outside of all ops[/]"
+        table.add_row(op, escape(row.type), *(cell(row, share, upto) for cell in shown.values()))
+    console.print(table, "")
+    _show_totals(console, profile, sides)
+    for note in profile.notes:
+        console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
+    console.print()
+
+
+def _show_totals(console: Console, profile: Profile, sides: Sequence[str]) -> None:
+    total = profile.total
+    for side in sides:
+        median, p95 = getattr(total, f"{side}_us"), getattr(total, f"{side}_p95_us")
+        rate = f", {profile.samples * 1e6 / median:,.0f} samples/s" if profile.samples and median else ""
+        slower = f"; the profiler adds {profile.overhead[side]:.0%}" if side in profile.overhead else ""
+        parts = f"; ops take {profile.accounted[side]:.0%} of it" if side in profile.accounted else ""
+        tail = "" if p95 is None else f" (p95 {_us(p95)})"
+        console.print(f"{side}: {_us(median)} µs a run{tail}{rate}{parts}{slower}", highlight=False)
+    if total.differs is not None and total.low_us is not None and total.high_us is not None:
+        console.print(_verdict(total), highlight=False)
+
+
+def show_prices(console: Console, suggestions: Sequence[Suggestion]) -> None:
+    """What each suggestion costs or gains in time."""
+    for s in suggestions:
+        for effect in (e for e in s.effects if e.unit == "µs"):
+            verb, style = ("saves", "green") if effect.kind == "recovers" else ("costs", "yellow")
+            price = f"[{style}]{verb} {_us(effect.value)} µs a run[/]" if effect.value else "takes as long"
+            console.print(
+                f"Suggestion {s.rank}, {s.rule.replace('_', ' ')}: keeping {escape(_shortened(s.ops))} in fp32 {price} "
+                f"({escape(effect.how)}).",
+                highlight=False,
+            )
+
+
+def _verdict(total: ProfileRow) -> str:
+    interval = f"int8 - fp32 is between {total.low_us:+.1f} and {total.high_us:+.1f} µs (95 %)"
+    if not total.differs:
+        return f"[yellow]The two models cannot be told apart[/]: {interval}."
+    ratio = speedup(total) or 1.0
+    word = (
+        f"[green]int8 is {ratio:.2f} times as fast[/]"
+        if ratio >= 1
+        else f"[red]int8 is {1 / ratio:.2f} times slower[/]"
+    )
+    return f"{word}: {interval}."
+
+
+def _us(value: float | None) -> str:
+    return "[dim]–[/]" if value is None else f"{value:,.1f}"
+
+
+def _gap(row: ProfileRow) -> str:
+    if row.difference_us is None:
+        return "[dim]–[/]"
+    if not row.differs:
+        return "[dim]noise[/]"
+    return f"[{'red' if row.difference_us > 0 else 'green'}]{row.difference_us:+,.1f}[/]"
 
 
 def show_comparison(console: Console, comparison: Mapping[str, Comparison]) -> None:

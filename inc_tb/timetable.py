@@ -7,16 +7,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from inc_tb.capture import Execution, Kernel, Recorded, Timer
-from inc_tb.noise import difference
+from inc_tb.noise import Times, difference
 from inc_tb.records import ProfileRow, Span
 from inc_tb.traces import Slice
 
-Times = npt.NDArray[np.float64]
 Side = Literal["fp32", "int8"]
 Twins = Mapping[str, Sequence[str]]
+_SIDES: tuple[Side, ...] = ("fp32", "int8")
 KEPT_RUNS = 3
 """Whose traces are kept."""
 
@@ -44,6 +43,11 @@ class Measured:
             self.traces, self.notes = timer.traces, timer.notes
 
     @property
+    def accounted_us(self) -> float:
+        """What all ops of a run take together. Noise hits other ops in each run, so that their medians add up to less."""
+        return float(np.median([sum(execution.duration_us for execution in run) for run in self.runs]))
+
+    @property
     def overhead(self) -> float:
         """By which share the profiler slows it down."""
         return float(np.median(self.profiled) / np.median(self.plain)) - 1
@@ -64,13 +68,13 @@ def tabulate(
         for side, found in table.series.items():
             if name in found:
                 _fill(row, side, found[name])
-        rows.append(_compared(row, _gap(table.series, name), measured, blocks, compared))
+        both = [found[name] for found in table.series.values() if name in found]
+        rows.append(_compared(row, both, measured, blocks, compared))
     total = ProfileRow("")
-    for side, found in measured.items():
-        whole = np.array(found.plain)
-        _fill(total, side, _Series(whole, np.zeros_like(whole)))
-    gap = np.subtract(measured["int8"].plain, measured["fp32"].plain) if len(measured) > 1 else None
-    return [*rows, _rest(rows, total)], _compared(total, gap, {}, blocks, 1)
+    whole = {side: _Series(np.array(of_side.plain), np.zeros(len(of_side.plain))) for side, of_side in measured.items()}
+    for side, series in whole.items():
+        _fill(total, side, series)
+    return [*rows, _rest(measured, total)], _compared(total, list(whole.values()), {}, blocks, 1)
 
 
 @dataclass
@@ -153,14 +157,6 @@ class _Table:
         return found
 
 
-def _gap(series: Mapping[Side, Mapping[str, _Series]], name: str) -> Times | None:
-    """By how much the int8 model takes longer, run by run."""
-    first, second = (series.get(side, {}).get(name) for side in ("fp32", "int8"))
-    if first is None or second is None:
-        return None
-    return second.itself + second.conversion - first.itself
-
-
 def _fill(row: ProfileRow, side: Side, series: _Series) -> None:
     if series.is_computed:
         setattr(row, f"{side}_us", float(np.median(series.itself)))
@@ -171,23 +167,22 @@ def _fill(row: ProfileRow, side: Side, series: _Series) -> None:
 
 
 def _compared(
-    row: ProfileRow, gap: Times | None, measured: Mapping[Side, Measured], blocks: Sequence[int], tests: int
+    row: ProfileRow, both: Sequence[_Series], measured: Mapping[Side, Measured], blocks: Sequence[int], tests: int
 ) -> ProfileRow:
-    if gap is None:
+    if len(both) < len(_SIDES):
         return row
+    first, second = (np.split(series.itself + series.conversion, np.cumsum(blocks)[:-1]) for series in both)
     resolution = max((found.resolution_us for found in measured.values()), default=0.0)
-    found = difference(np.split(gap, np.cumsum(blocks)[:-1]), tests=tests, resolution=resolution)
+    found = difference(first, second, tests=tests, resolution=resolution)
     if found is not None:
         row.difference_us, row.low_us, row.high_us = found
         row.differs = found.differs
     return row
 
 
-def _rest(rows: Sequence[ProfileRow], total: ProfileRow) -> ProfileRow:
+def _rest(measured: Mapping[Side, Measured], total: ProfileRow) -> ProfileRow:
     """What no op accounts for: the runtime itself, copies, gaps."""
-
-    def left(whole: float | None, parts: Sequence[float | None]) -> float | None:
-        return None if whole is None else max(0.0, whole - sum(filter(None, parts)))
-
-    int8 = [*(row.int8_us for row in rows), *(row.convert_us for row in rows)]
-    return ProfileRow("", "", left(total.fp32_us, [row.fp32_us for row in rows]), left(total.int8_us, int8))
+    rest = ProfileRow("")
+    for side, found in measured.items():
+        setattr(rest, f"{side}_us", max(0.0, getattr(total, f"{side}_us") - found.accounted_us))
+    return rest

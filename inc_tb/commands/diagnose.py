@@ -8,10 +8,18 @@ import click
 from rich.markup import escape
 
 from inc_tb.capture import open_models
-from inc_tb.commands.terminal import as_model, check_folder, invite, out, print_json, progress_bar
-from inc_tb.data import open_data, split_function
+from inc_tb.commands.terminal import (
+    as_model,
+    check_folder,
+    invite,
+    name_of,
+    out,
+    print_json,
+    progress_bar,
+    run_folder,
+)
+from inc_tb.data import open_data
 from inc_tb.diagnose import diagnose_adapted
-from inc_tb.errors import UsageError
 
 
 @click.command()
@@ -68,7 +76,7 @@ def diagnose(
     from inc_tb.report import check_column, show_comparison, show_diagnosis
 
     check_column([column.name for column in COLUMNS], sort)
-    folder = _run_folder(logdir, run, _name_of(quantized))
+    folder = run_folder(logdir, run, name_of(quantized))
     check_folder(logdir)
     check_folder(csv)
     models = as_model(reference), as_model(quantized)
@@ -93,22 +101,3 @@ def diagnose(
     show_comparison(out, comparison)
     out.print(f"Logged {found.ops.count} ops and {found.samples} samples to [bold]{escape(str(folder))}[/]. ", end="")
     invite(logdir)
-
-
-def _name_of(model: str) -> str:
-    """int8 for int8.onnx, make_int8 for models.py:make_int8."""
-    return split_function(model)[1] if ".py:" in model else Path(model).stem
-
-
-def _run_folder(logdir: Path, run: str | None, name: str) -> Path:
-    """The named run, or one that is not there yet: another model with the same name does not mix with the first."""
-    if run is not None:
-        parts = Path(run).parts
-        if not parts or Path(run).is_absolute() or ".." in parts:
-            raise UsageError(f"--run {run}: expected a name below the logdir, such as trial-001.")
-        return logdir / run
-    folder, count = logdir / name, 1
-    while folder.exists():
-        count += 1
-        folder = logdir / f"{name}-{count}"
-    return folder

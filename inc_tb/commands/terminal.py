@@ -68,3 +68,22 @@ def invite(logdir: Path) -> None:
 def print_json(value: Any) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(value) + b"\n")
     sys.stdout.flush()
+
+
+def name_of(model: str) -> str:
+    """int8 for int8.onnx, make_int8 for models.py:make_int8."""
+    return split_function(model)[1] if ".py:" in model else Path(model).stem
+
+
+def run_folder(logdir: Path, run: str | None, name: str) -> Path:
+    """The named run, or one that is not there yet: another model with the same name does not mix with the first."""
+    if run is not None:
+        parts = Path(run).parts
+        if not parts or Path(run).is_absolute() or ".." in parts:
+            raise UsageError(f"--run {run}: expected a name below the logdir, such as trial-001.")
+        return logdir / run
+    folder, count = logdir / name, 1
+    while folder.exists():
+        count += 1
+        folder = logdir / f"{name}-{count}"
+    return folder

@@ -20,7 +20,19 @@ _MOVING = {*_CONVERSIONS, "Transpose", "Cast"}
 """What a runtime puts between ops; it then has the name of what it moves."""
 _BLOCKED = "_nchwc"
 """In the layout of blocks of channels kernels are called after the tensor that was written in the file."""
-_FOLDED = {"Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Add", "Sum", QUANTIZE, DEQUANTIZE}
+_FOLDED = {
+    "Relu",
+    "Clip",
+    "LeakyRelu",
+    "Sigmoid",
+    "Tanh",
+    "HardSigmoid",
+    "HardSwish",
+    "Add",
+    "Sum",
+    QUANTIZE,
+    DEQUANTIZE,
+}
 """What kernels also do that keep the name of the node before it."""
 _COUNTED = re.compile(r"_token_\d+$")
 

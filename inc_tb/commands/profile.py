@@ -1,0 +1,116 @@
+"""`inc-tb profile`"""
+
+from __future__ import annotations
+
+from glob import escape as escape_glob
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from inc_tb.capture import read_inputs
+from inc_tb.commands.terminal import (
+    as_model,
+    check_folder,
+    invite,
+    name_of,
+    out,
+    print_json,
+    progress_bar,
+    run_folder,
+)
+from inc_tb.data import open_data
+from inc_tb.diagnosis import Diagnosis
+from inc_tb.errors import IncTbError, UsageError
+from inc_tb.profile import profile as measure
+
+
+@click.command()
+@click.argument("model")
+@click.argument("quantized", metavar="[MODEL2]", required=False)
+@click.option(
+    "--data", required=True, help=".npz, .npy, a folder of them, ONNX test_data_set_* folders, or file.py:function."
+)
+@click.option("--runs", default=50, show_default=True, type=click.IntRange(1), metavar="N", help="Runs that count.")
+@click.option(
+    "--warmup",
+    default=3,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="Runs after each opening of a model that do not count.",
+)
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads of one op.  [default: the runtime's own]")
+@click.option("--batch-size", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="Samples a run.")
+@click.option("--logdir", type=click.Path(path_type=Path), default=Path("nc_workspace"), show_default=True)
+@click.option(
+    "--run",
+    help="Name of the run below the logdir.  [default: that of a diagnosis of the same models, else the file's name]",
+)
+@click.option("--top", default=20, show_default=True, type=click.IntRange(1), metavar="N", help="Rows to print.")
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a Chrome trace there, for Perfetto.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+def profile(
+    model: str, quantized: str | None, data: str, runs: int, warmup: int, threads: int | None, batch_size: int,
+    logdir: Path, run: str | None, top: int, trace: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure where the time goes, op by op: in MODEL, or in MODEL (fp32) against MODEL2 (int8).
+
+    Two models are run in turn, so that noise hits both alike, and an op whose difference is inside the noise says so.
+    Models are given as to `inc-tb diagnose`; where the run holds a diagnosis of the two, its op table and suggestions
+    get the times.
+    """
+    from inc_tb.events import SummaryWriter
+    from inc_tb.report import show_prices, show_profile
+
+    check_folder(logdir)
+    if trace is not None and not trace.absolute().parent.is_dir():
+        raise UsageError(f"--trace {trace}: there is no folder {trace.parent}; expected a file to write to.")
+    found_run = _diagnosed(logdir, model, quantized) if run is None and quantized is not None else None
+    folder = found_run or run_folder(logdir, run, name_of(quantized or model))
+    first = as_model(model)
+    second = as_model(quantized) if quantized is not None else None
+    batches = open_data(data, read_inputs(first), batch_size)
+    with progress_bar("timing runs", runs) as progress:
+        found = measure(first, batches, quantized=second, warmup=warmup, runs=runs, threads=threads, progress=progress)
+    if trace is not None:
+        found.save_trace(trace)
+    diagnosis = _diagnosis_in(folder) if second is not None else None
+    priced = found.join(diagnosis) if diagnosis is not None else None
+    with SummaryWriter(folder) as writer:
+        writer.add_profile(found)
+        if priced is not None:
+            writer.update_diagnosis(priced)
+    if as_json:
+        print_json(found.to_json())
+        return
+    show_profile(out, found, top)
+    if priced is not None:
+        show_prices(out, priced.suggestions)
+    joined = ", and the times to its diagnosis" if priced is not None else ""
+    out.print(f"Logged {len(found.rows) - 1} ops to [bold]{escape(str(folder))}[/]{joined}. ", end="")
+    invite(logdir)
+
+
+def _diagnosed(logdir: Path, model: str, quantized: str) -> Path | None:
+    """The newest run that `inc-tb diagnose` has made of the two."""
+    runs = (folder for folder in logdir.glob(f"{escape_glob(name_of(quantized))}*") if folder.is_dir())
+    for folder in sorted(runs, key=lambda f: -f.stat().st_mtime):
+        found = _diagnosis_in(folder)
+        if found is not None and (found.reference, found.quantized) == (model, quantized):
+            return folder
+    return None
+
+
+def _diagnosis_in(folder: Path) -> Diagnosis | None:
+    from inc_tb.events import load
+
+    try:
+        return load(folder).diagnosis
+    except IncTbError:  # another kind of run, or none yet
+        return None
