@@ -54,7 +54,7 @@ $(VENV)/ready: $(BUILT_FROM)
 
 $(TEST_VENV)/ready: $(BUILT_FROM) | compiler
 	$(call make-venv,$(TEST_VENV))
-	@echo "Installing all frameworks and test tools: 3.6 GB, a few minutes."
+	@echo "Installing all frameworks and test tools: 4 GB, a few minutes."
 	$(BIN)/pip install -q --disable-pip-version-check -e ".[all,test]"
 	$(NPM) ci --silent
 	touch $@

@@ -61,11 +61,10 @@ def to_xplane(slices: Sequence[Slice], host: str) -> bytes:
 
     The first slice starts at 0: xprof takes times since 1970 for something else.
     """
-    drawn = _drawable(slices)
-    planes = [
-        _plane(number, model, [s for s in drawn if s.model == model])
-        for model, number in _numbered(s.model for s in drawn).items()
-    ]
+    by_model: dict[str, dict[str, list[Slice]]] = {}
+    for s in _drawable(slices):
+        by_model.setdefault(s.model, {}).setdefault(s.thread, []).append(s)
+    planes = [_plane(number, model, threads) for number, (model, threads) in enumerate(by_model.items(), 1)]
     return b"".join([*(_field(1, plane) for plane in planes), _field(4, host)])
 
 
@@ -98,7 +97,9 @@ def read_chrome(path: Path) -> Trace:
     try:
         packed = path.read_bytes()
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); expected a trace (.json, .json.gz).") from error
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}); expected a trace (.json, .json.gz). Check the path."
+        ) from error
     text, is_whole = _unpacked(path, packed)
     found = _parsed(text)
     if found is None:
@@ -141,17 +142,18 @@ def _is_time(us: float, limit: float) -> bool:
     return 0 <= us < limit  # also false for NaN
 
 
-def _plane(number: int, model: str, slices: Sequence[Slice]) -> bytes:
+def _plane(number: int, model: str, threads: Mapping[str, Sequence[Slice]]) -> bytes:
+    slices = [s for on_thread in threads.values() for s in on_thread]
     names = _numbered(s.name for s in slices)
     details = _numbered(key for s in slices for key in s.details)
     lines = [
-        _line(line, thread, [_event(s, names, details) for s in slices if s.thread == thread])
-        for thread, line in _numbered(s.thread for s in slices).items()
+        _line(line, thread, [_event(s, names, details) for s in on_thread])
+        for line, (thread, on_thread) in enumerate(threads.items(), 1)
     ]
     return b"".join(
         [
             _field(1, number),
-            _field(2, f"/device:CUSTOM:{model}"),  # of other names, xprof shows /host:CPU only
+            _field(2, f"/device:CUSTOM:{model}"),  # xprof leaves out planes whose names it does not know
             *(_field(3, line) for line in lines),
             *(_field(4, _entry(value, name)) for name, value in names.items()),
             *(_field(5, _entry(value, name)) for name, value in details.items()),
