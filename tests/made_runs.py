@@ -14,6 +14,7 @@ from inc_tb.judge import patterns_of
 from inc_tb.metrics import COLUMNS
 from inc_tb.recipes import Settings, fitted, write
 from inc_tb.records import ChannelRow, Effect, GraphNode, HistogramRow, OpTable, ProfileRow, Span, Suggestion, Trial
+from inc_tb.timing import Profile
 
 BLOCK = ("attention/qkv/MatMul", "attention/Softmax", "attention/out/MatMul", "Add", "norm/LayerNormalization",
          "mlp/up/MatMul", "mlp/Gelu", "mlp/down/MatMul", "Add_1", "norm_1/LayerNormalization")  # fmt: skip
@@ -116,18 +117,7 @@ def _channels(op: str, random: np.random.Generator) -> ChannelRow:
     return ChannelRow(op, "output", *columns, random.normal(25, 8, 64).tolist())
 
 
-PROFILE_META = {
-    "fp32": "encoder.onnx", "int8": "encoder-int8.onnx", "framework": "onnx", "runs": 50, "threads": 2, "samples": 8,
-    "overhead": {"fp32": 0.031, "int8": 0.052}, "notes": ["3 ops of fp32 run under another name in int8"],
-    "fp32_total_us": 30_000.0, "int8_total_us": 16_000.0,
-    "total": {
-        "op": "", "fp32_us": 30_000.0, "int8_us": 16_000.0, "fp32_p95_us": 33_000.0, "int8_p95_us": 17_500.0,
-        "difference_us": -13_900.0, "low_us": -14_250.0, "high_us": -13_600.0, "differs": True,
-    },
-}  # fmt: skip
-
-
-def make_profile(graph: list[GraphNode], seed: int = 0) -> list[ProfileRow]:
+def make_profile(graph: list[GraphNode], seed: int = 0) -> Profile:
     """Every op once on one of two threads, Gelu as part of the MatMul before it; the last row is no op's."""
     random = np.random.default_rng(seed)
     rows: list[ProfileRow] = []
@@ -149,7 +139,14 @@ def make_profile(graph: list[GraphNode], seed: int = 0) -> list[ProfileRow]:
             node.name, node.type, fp32, int8, int8 / 10, fp32 * 1.2, int8 * 1.2, not low < 0 < high, spans,
             fp32 * 1.05, int8 * 1.05, difference_us=difference, low_us=low, high_us=high,
         ))  # fmt: skip
-    return [*rows, ProfileRow("", "", 120.0, 140.0)]
+    total = ProfileRow(
+        "", "", 30_000.0, 16_000.0, 0.0, 33_000.0, 17_500.0, differs=True,
+        difference_us=-13_900.0, low_us=-14_250.0, high_us=-13_600.0,
+    )  # fmt: skip
+    return Profile(
+        [*rows, ProfileRow("", "", 120.0, 140.0)], total, "encoder.onnx", "encoder-int8.onnx", "onnx", 50, 2, 8,
+        {"fp32": 0.031, "int8": 0.052}, ["3 ops of fp32 have another name in int8"],
+    )  # fmt: skip
 
 
 def make_trials(logdir: Path, count: int, diagnosis_of: list[inc_tb.Diagnosis]) -> None:
@@ -167,4 +164,4 @@ def make_trials(logdir: Path, count: int, diagnosis_of: list[inc_tb.Diagnosis]) 
             writer.add_diagnosis(diagnosis_of[i % len(diagnosis_of)])
             writer.add_trial(trial)
             if i == 0:
-                writer.add_profile(make_profile(diagnosis_of[0].graph), meta=PROFILE_META)
+                writer.add_profile(make_profile(diagnosis_of[0].graph))

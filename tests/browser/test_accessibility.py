@@ -42,7 +42,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         with inc_tb.SummaryWriter(logdir / name) as writer:
             if name != "bare":
                 writer.add_diagnosis(diagnosis)
-                writer.add_profile(make_profile(diagnosis.graph), meta={"runs": 50})
+                writer.add_profile(make_profile(diagnosis.graph))
             writer.add_trial(make_trial(name, accuracy))
     with serve(logdir) as found:
         found.wait_for_records(dict.fromkeys(["trial-001", "trial-002", "bare"], "trial"))

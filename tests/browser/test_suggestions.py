@@ -16,7 +16,8 @@ import pytest
 
 import inc_tb
 from inc_tb.recipes import Settings, fitted, write
-from inc_tb.records import Effect, Suggestion
+from inc_tb.records import Effect, ProfileRow, Suggestion
+from inc_tb.timing import Profile
 from tests.browser.chromium import sync_api
 from tests.browser.tab import drawer, open_tab, press_copy
 from tests.example_run import OPS, make_diagnosis, make_trial
@@ -29,6 +30,12 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
 RECIPES = fitted("onnx", Settings(per_channel=False, activation="int8", weight="int8"))
 TOOLS = {recipe.tool: recipe.label for recipe in RECIPES}
 GONE = "/gone/Conv"
+TIMES = [
+    ProfileRow("/conv1/Conv", difference_us=-50.0, differs=True),
+    ProfileRow("/conv2/Conv", ops=["/conv2/Relu"], difference_us=-1900.0, differs=True),
+    ProfileRow("/Flatten", difference_us=7.0, differs=False),
+    ProfileRow("/fc/Gemm", difference_us=30.0, differs=True),
+]
 OVERLAPPING = [["/fc/Gemm", "/conv2/Relu", "/fc/Gemm"], ["/conv2/Relu", "/conv1/Conv"], [GONE, "/Flatten"]]
 
 
@@ -59,6 +66,8 @@ def server(
         with inc_tb.SummaryWriter(logdir / name) as writer:
             writer.add_diagnosis(logged)
             writer.add_trial(msgspec.structs.replace(make_trial(name, accuracy), fallback=fallback))
+            if name == "several":
+                writer.add_profile(Profile(TIMES, ProfileRow("")))
     shutil.copytree(GOLDEN, logdir / "v1")
     with serve(logdir) as found:
         found.wait_for_records(dict.fromkeys(["trial-001", "trial-002", "several", "healthy", "v1"], "trial"))
@@ -73,6 +82,7 @@ def overlapping(rank: int, ops: list[str], tensors: dict[str, str]) -> Suggestio
     effects = [
         Effect("recovers", "less added noise", 0.25 / rank, "share", "estimated", "a guess"),
         Effect("costs", "larger weights", 1000.0 * rank, "bytes", "counted", "4 bytes a weight"),
+        Effect("recovers", "less time", 700.0 * rank, "µs", "measured", "fp32 minus int8"),
     ]
     reason = f"reason number {rank}"
     return Suggestion(ops, f"rule_{rank}", reason, {"kurtosis": 40.0}, recipes(ops, tensors), "", rank, effects)
@@ -208,6 +218,19 @@ def test_ticked_suggestions_make_one_config(server: Server, page: sync_api.Page,
     expect(joint.get_by_role("status").first).to_have_text("3 suggestions, 5 ops")
     joint.get_by_role("button", name="Clear").click()
     expect(config(joint)).to_have_count(0)
+
+
+def test_effects_in_time(server: Server, page: sync_api.Page) -> None:
+    """Together every op counts once, a fused one with all that runs as one with it, and noise not at all."""
+    frame = open_tab(page, server, view="suggestions", run="several")
+    for rank, told in ((1, "700 µs"), (2, "1.4 ms")):
+        effect = article(frame, f"{rank}. rule {rank}").locator(".sg-effects").get_by_role("listitem").nth(2)
+        expect(effect).to_contain_text(re.compile(rf"^Recovers.*less time: {re.escape(told)} measured"))
+    joint = frame.get_by_role("region", name="Joint config").locator(".sg-effects").get_by_role("listitem").nth(1)
+    for rank, told in ((3, "more time: 0 µs measured inside the noise"), (1, "more time: 1.87 ms"), (2, "1.92 ms")):
+        frame.get_by_role("checkbox", name=f"Combine {rank}. rule {rank}").check()
+        expect(joint).to_contain_text(told)
+        expect(joint).to_contain_text("Costs")
 
 
 def test_a_joint_config_may_keep_what_is_in_fp32(server: Server, page: sync_api.Page, suggestion: Suggestion) -> None:

@@ -22,7 +22,7 @@ export function timeEffect(rows: ProfileRow[], ops: ReadonlySet<string>): Effect
   const clear = known.filter(({ differs }) => differs);
   const change = clear.reduce((sum, row) => sum - (row.difference_us ?? 0), 0);
   const how = clear.length
-    ? "fp32 minus int8 and its conversions, measured; conversions at new borders between int8 and fp32 come on top"
+    ? "fp32 minus int8 and its conversions, measured; conversions at new borders come on top"
     : "inside the noise: fp32 and int8 cannot be told apart";
   const [kind, label] = change < 0 ? (["recovers", "less time"] as const) : (["costs", "more time"] as const);
   return [{ kind, label, value: Math.abs(change), unit: "µs", basis: "measured", how }];

@@ -30,11 +30,13 @@ export function Summary({ found, meta }: { found: Totals; meta: Meta }) {
             help="Quantizing, dequantizing and reordering around ops, as a share of all int8 time. Fp32 has none of it."
           />
         )}
-        <Figure
-          label={OUTSIDE}
-          {...perModel(wholes, ({ rest }) => formatTime(rest))}
-          help="Time that no op accounts for: the runtime itself, copies, waiting for threads."
-        />
+        {wholes.some(({ rest }) => !Number.isNaN(rest)) && (
+          <Figure
+            label={OUTSIDE}
+            {...perModel(wholes, ({ rest }) => formatTime(rest))}
+            help="Time that no op accounts for: the runtime itself, copies, waiting for threads."
+          />
+        )}
         <Overhead wholes={wholes} />
         <Figure
           label="measured over"

@@ -119,7 +119,7 @@ function gridColumns(by: Grouping, models: Model[], withError: boolean): GridCol
   });
   const first =
     by === "op"
-      ? [text("name", "op", 236, HELP.op, true), text("type", "type", 138, HELP.type)]
+      ? [text("name", "op", 236, HELP.op, true), text("type", "type", 152, HELP.type)]
       : [text("name", "type", 180, HELP.types, true), number("count", "ops", "count", 70, HELP.count)];
   const last =
     by === "op"
@@ -129,7 +129,7 @@ function gridColumns(by: Grouping, models: Model[], withError: boolean): GridCol
   const ofMain = `of ${main} time`;
   const median = by === "op" ? "median" : "of medians";
   const isPair = models.length > 1;
-  const bars = isPair ? text("time", "fp32 and int8", 142, HELP.bars) : text("time", "time", 142, HELP.bar);
+  const bars = isPair ? text("time", "fp32 and int8", 132, HELP.bars) : text("time", "time", 132, HELP.bar);
   return [
     ...first,
     { ...bars, unit: "bars" },
