@@ -21,6 +21,8 @@ LARGEST_TRACE = 2 << 30
 _LONGEST_US = 9e12
 """104 days; more picoseconds do not fit an XPlane."""
 _LATEST_US = 1e17
+_HALF = re.compile(r"\\u[dD][89abAB]\w\w(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]\w\w)\\u[dD][c-fC-F]\w\w")
+"""Half of a character, which JSON can write and nothing else."""
 _UNREADABLE_EVENTS = 1000
 """After so many there is no point in looking for another readable one."""
 
@@ -222,7 +224,7 @@ def _unpacked(path: Path, content: bytes) -> tuple[str, bool]:
         is_whole = unpacker.eof
     if len(content) > LARGEST_TRACE:
         raise DataError(f"{path}: holds over {LARGEST_TRACE >> 30} GiB; expected a trace of few runs. Profile fewer.")
-    return content.decode("utf-8-sig", "replace"), is_whole
+    return _HALF.sub(r"\\ufffd", content.decode("utf-8-sig", "replace")), is_whole
 
 
 def _parsed(text: str) -> list[Any] | None:

@@ -208,6 +208,10 @@ def test_names_in_the_file_that_are_not_utf8(tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_bytes(b"\xef\xbb\xbf" + content)
     (found,) = read_chrome(tmp_path / "trace.json").events
     assert found.name == "conv\ufffd"
+    content = json.dumps([event(name="NAME")]).replace("NAME", r"\ud800 \udc00 \uD83D\uDE00 \\ud7ff")
+    (tmp_path / "trace.json").write_text(content, encoding="utf-8")
+    (found,) = read_chrome(tmp_path / "trace.json").events
+    assert found.name == "\ufffd \ufffd 😀 \\ud7ff"
 
 
 @pytest.mark.parametrize(

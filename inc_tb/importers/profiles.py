@@ -110,7 +110,7 @@ def _of_table(folder: Path, table: Mapping[str, float], notes: list[str]) -> Pro
         f"from the table of Neural Compressor, which adds up the nodes of each type: without its trace ({_TRACE}) "
     )
     explained += "there are no single ops, no time of the whole model, and no telling how often it was run"
-    return profile_of_sums(table, folder.name, "onnx", side, [explained, *notes])
+    return profile_of_sums(table, folder.name, side, [explained, *notes])
 
 
 def _disagreements(table: Mapping[str, float], traced: Mapping[str, float]) -> list[str]:

@@ -50,10 +50,10 @@ class Traced:
         return found
 
 
-def profile_of_sums(sums: Mapping[str, float], name: str, framework: str, side: Side, notes: list[str]) -> Profile:
+def profile_of_sums(sums: Mapping[str, float], name: str, side: Side, notes: list[str]) -> Profile:
     """Type -> µs, as somebody else has added it up: there is no whole run, and nothing to tell how the times vary."""
     rows = [_row(kind, us, side) for kind, us in sums.items()]
-    found = Profile(rows, _row("", sum(sums.values()), side), framework=framework, notes=notes)
+    found = Profile(rows, _row("", sum(sums.values()), side), notes=notes)
     setattr(found, side, name)
     return found
 

@@ -472,6 +472,20 @@ def test_unusable_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert said.count("\n") == 1
 
 
+def test_odd_names_and_details(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    deep: Any = 1
+    for _ in range(900):
+        deep = [deep]
+    odd = node("ODD \x00 <b>", 1, 2, "\ud800", big=10**400, nothing=math.nan, deep=deep, flag=True, **{"\udfff": "x"})
+    path = written(tmp_path / "trace.json", [odd, session("model_run", 0, 5)])
+    path.write_bytes(path.read_bytes().replace(b"ODD", b"\xff"))
+    code, _, said = run(capsys, path, "--logdir", tmp_path / "logs", "--json")
+    assert (code, said) == (0, "")
+    logged = inc_tb.load(tmp_path / "logs" / "trace").profile
+    assert logged is not None
+    assert [(row.op, row.type) for row in logged.rows] == [("\ufffd \x00 <b>", "\ufffd"), ("", "")]
+
+
 def test_half_a_run_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
