@@ -108,8 +108,8 @@ def _of_table(folder: Path, table: Mapping[str, float], notes: list[str]) -> Pro
     side: Side = "int8" if any(map(is_integer, table)) else "fp32"
     explained = (
         f"from the table of Neural Compressor, which adds up the nodes of each type: without its trace ({_TRACE}) "
+        "there are no single ops, no time of the whole model, and no telling how often it was run"
     )
-    explained += "there are no single ops, no time of the whole model, and no telling how often it was run"
     return profile_of_sums(table, folder.name, side, [explained, *notes])
 
 
