@@ -161,7 +161,7 @@ def test_the_whole_model(server: Server, page: sync_api.Page) -> None:
         expect(missing).to_have_count(0)
     frame.get_by_role("option", name="noisy").click()
     expect(figure(frame, "difference")).to_have_text("−13.9 ms inside the noise, between −14 and +0.3 ms")
-    expect(figure(frame, "profiler overhead")).to_have_text("30 % fp32: 2 % ⚠ op times are inflated")
+    expect(figure(frame, "profiler overhead")).to_have_text("30 % fp32: 2 % ⚠ times of short ops are rough")
 
 
 def test_time_per_op(server: Server, page: sync_api.Page) -> None:

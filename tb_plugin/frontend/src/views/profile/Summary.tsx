@@ -118,10 +118,10 @@ function Overhead({ wholes }: { wholes: Whole[] }) {
       note={
         <>
           {note}
-          {isHigh && <strong class="pf-high"> ⚠ op times are inflated</strong>}
+          {isHigh && <strong class="pf-high"> ⚠ times of short ops are rough</strong>}
         </>
       }
-      help="How much longer a run takes while its ops are timed. Normal: 0 to 15 %. Above that the ops look slower than they are, short ones most; compare them with each other, not with the latency."
+      help="How much longer a run takes while its ops are timed. Normal: 0 to 15 %. Above that the ops look slower than they are, short ones most, or are rough where the profiler's own time was taken off."
     />
   );
 }
