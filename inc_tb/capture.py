@@ -226,9 +226,11 @@ class Timer(Protocol):
         """What `run` and `run_profiled` take, so that their time is the model's."""
         ...
 
-    def run(self, prepared: Any) -> None: ...
+    def run(self, prepared: Any) -> float:
+        """The seconds that it took, as `run_profiled`, which does not count the starting of a profiler."""
+        ...
 
-    def run_profiled(self, prepared: Any) -> None: ...
+    def run_profiled(self, prepared: Any) -> float: ...
 
     def close(self) -> list[Recorded]:
         """One for each run with the profiler."""
@@ -257,9 +259,12 @@ def _kind_of_both(reference: Any, quantized: Any, verb: str) -> str:
     raise ModelError(f"cannot {verb} {given}; {_PAIRS}. {_EXPECTED}")
 
 
-def open_timer(model: Any, batch: Batch, threads: int | None = None) -> Timer:
-    """`batch` is like those that it will be run with; without `threads` the runtime decides."""
-    opened: Timer = _adapter_of(model).open_timer(model, batch, threads)
+def open_timer(model: Any, batch: Batch, threads: int | None = None, like: Any = None) -> Timer:
+    """`batch` is like those that it will be run with; without `threads` the runtime decides.
+
+    `like` is a model whose ops are ops here, too, whatever is inside of them.
+    """
+    opened: Timer = _adapter_of(model).open_timer(model, batch, threads, like)
     return opened
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
@@ -63,10 +62,12 @@ def profile(
     measured = [Measured() for _ in models]
     blocks = _blocks(runs)
     for block, share in enumerate(blocks):
-        timers = [open_timer(m, held[0], threads) for m in models]
+        timers = [open_timer(m, held[0], threads, like=model) for m in models]
         with _undisturbed():
             _run_block(timers, measured, held, warmup, share)
-        for timer, found in zip(timers, measured, strict=True):
+        for timer, found in reversed(
+            list(zip(timers, measured, strict=True))
+        ):  # what was changed last is restored first
             found.add(timer, timer.close()[-share:], is_last=block == len(blocks) - 1)
         if progress is not None:
             progress(sum(blocks[: block + 1]), runs)
@@ -81,7 +82,7 @@ def profile(
         {side: found.accounted_us / getattr(total, f"{side}_us") for side, found in by_side.items()},
         list(dict.fromkeys(_notes(rows, by_side))), _graph_of(model),
         [s._replace(model=side) for side, found in by_side.items() for s in found.slices],
-        {name: data for found in measured for name, data in found.traces.items()},
+        {f"{side}.{name}": data for side, found in by_side.items() for name, data in found.traces.items()},
     )  # fmt: skip
 
 
@@ -133,10 +134,7 @@ def _run_block(
         for is_profiled in (False, True):
             for i in order:
                 work = timers[i].run_profiled if is_profiled else timers[i].run
-                feeds = prepared[i][run % len(batches)]
-                start = time.perf_counter()
-                work(feeds)
-                took = 1e6 * (time.perf_counter() - start)
+                took = 1e6 * work(prepared[i][run % len(batches)])
                 if run >= 0:
                     (measured[i].profiled if is_profiled else measured[i].plain).append(took)
         order.reverse()
@@ -151,8 +149,8 @@ def _notes(rows: Sequence[ProfileRow], measured: Mapping[Side, Measured]) -> Ite
         times = [us for row in rows if row.op for us in (getattr(row, f"{side}_us"), row.convert_us) if us is not None]
         if sum(times) < (1 - _APART) * found.accounted_us:
             yield (
-                f"the machine was busy: the medians of the {side} ops add up to {sum(times) / found.accounted_us:.0%} of "
-                "what the ops of one run take together. Measure again when it is idle"
+                f"the machine was busy: the medians of the {side} ops add up to {sum(times) / found.accounted_us:.0%} "
+                "of what the ops of one run take together. Measure again when it is idle"
             )
         rough = sum(time for time in times if time < _COARSE * found.resolution_us)
         if rough > sum(times) / 2:

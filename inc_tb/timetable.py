@@ -44,7 +44,7 @@ class Measured:
 
     @property
     def accounted_us(self) -> float:
-        """What all ops of a run take together. Noise hits other ops in each run, so that their medians add up to less."""
+        """What all ops of a run take together: noise hits other ops in each run, so their medians add up to less."""
         return float(np.median([sum(execution.duration_us for execution in run) for run in self.runs]))
 
     @property

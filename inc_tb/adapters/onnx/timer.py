@@ -33,7 +33,8 @@ _IDLE_RUNS = 20
 class OnnxTimer:
     resolution_us = 1.0
 
-    def __init__(self, source: Any, batch: Batch, threads: int | None = None) -> None:
+    def __init__(self, source: Any, batch: Batch, threads: int | None = None, like: Any = None) -> None:
+        """The file says what the ops are, whatever another is `like`."""
         self.traces: dict[str, bytes] = {}
         self._cost_us = _profiler_cost(threads or 0)
         self.notes = [
@@ -58,17 +59,21 @@ class OnnxTimer:
     def prepare(self, batch: Batch) -> dict[str, Any]:
         return fitted(batch, self._inputs)
 
-    def run(self, prepared: Any) -> None:
+    def run(self, prepared: Any) -> float:
+        start = time.perf_counter()
         try:
             self._plain.run(None, prepared)
         except Exception as error:  # onnxruntime raises many unrelated classes
             raise MismatchError(
                 f"{self._model.name}: ONNX Runtime cannot run this batch: {first_line(error)}"
             ) from error
+        return time.perf_counter() - start
 
-    def run_profiled(self, prepared: Any) -> None:
-        self._starts.append(1e6 * time.perf_counter())
+    def run_profiled(self, prepared: Any) -> float:
+        start = time.perf_counter()
         self._profiled.run(None, prepared)
+        self._starts.append(1e6 * start)
+        return time.perf_counter() - start
 
     def close(self) -> list[Recorded]:
         with self._folder:

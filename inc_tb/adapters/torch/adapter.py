@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from inc_tb.adapters.common import linked
+from inc_tb.adapters.common import linked, with_unmatched
 from inc_tb.adapters.torch.kinds import CHANNELS_FIRST, CHANNELS_LAST, FOLDABLE
 from inc_tb.adapters.torch.lockstep import Paused, Stop
 from inc_tb.adapters.torch.match import Match, Matching
@@ -48,6 +48,14 @@ class TorchAdapter:
         self.models = without_fake_quantization(theirs) if reference is None else opened(reference), theirs
         self._inputs = read_inputs(self.models[0])
         self._ops: list[Op] | None = None
+
+    def twins(self) -> dict[str, list[str]]:
+        """Op of the quantized model -> ops of the reference that it stands for."""
+        found: dict[str, list[str]] = {}
+        for match in self.matching.matches.values():
+            found.setdefault(match.twin.name, []).extend(step.name for step in (match.step, *match.folded))
+        steps = self.traces[1].steps
+        return with_unmatched(found, {step.name: [steps[source].name for source in step.sources] for step in steps})
 
     def inputs(self) -> Sequence[Input]:
         return self._inputs
@@ -89,8 +97,8 @@ class TorchAdapter:
     def _traced_with(self, batch: Batch) -> tuple[Trace, Trace]:
         mine, theirs = self.runners
         return (
-            _said(_WHAT[0], mine.model, batch, lambda: mine.trace(feeds(mine.model, batch))),
-            _said(_WHAT[1], theirs.model, batch, lambda: theirs.trace(feeds(theirs.model, batch))),
+            said(_WHAT[0], mine.model, batch, lambda: mine.trace(feeds(mine.model, batch))),
+            said(_WHAT[1], theirs.model, batch, lambda: theirs.trace(feeds(theirs.model, batch))),
         )
 
     def ops(self) -> Sequence[Op]:
@@ -139,7 +147,7 @@ class TorchAdapter:
                     if with_grad and runner is reference:
                         visit = _stopping_with_grad(stop, at)
                     model = runner.model
-                    return _said(_WHAT[which], model, batch, lambda: runner.run(feeds(model, batch), visit))
+                    return said(_WHAT[which], model, batch, lambda: runner.run(feeds(model, batch), visit))
 
                 return Paused(run, with_grad and runner is reference)
 
@@ -307,7 +315,7 @@ def feeds(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
     return found
 
 
-def _said(what: str, model: nn.Module, batch: Batch, work: Callable[[], _Made]) -> _Made:
+def said(what: str, model: nn.Module, batch: Batch, work: Callable[[], _Made]) -> _Made:
     """What the user's own code raises, as one line that says in which model and on which data."""
     try:
         return work()

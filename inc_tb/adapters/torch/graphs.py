@@ -210,7 +210,18 @@ class GraphRunner:
         is_helper = kind.name.startswith(("choose_qparams", "sym_", "assert")) or kind.name == "getattr"
         return None if is_passing(kind.name) or is_helper else kind
 
-    def _instrument(self) -> tuple[fx.GraphModule, _Visitor]:
+    def op_of(self, node: fx.Node) -> str:
+        """The op that a node belongs to; "" where it is in none."""
+        if node in self._names:
+            return self._names[node]
+        leaf = self._leaf(node)
+        return next((n for end, n in self._names.items() if leaf and self._leaf(end) == leaf), "")
+
+    def kind_of(self, op: str) -> str:
+        return next(self._places[node].kind for node, name in self._names.items() if name == op)
+
+    def copied(self) -> tuple[fx.GraphModule, dict[fx.Node, fx.Node]]:
+        """A graph of its own with the same modules, and where each node is in it."""
         graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
         output = graph.graph_copy(self.model.graph, copies)
         graph.output(output)
@@ -219,6 +230,11 @@ class GraphRunner:
         for name in ("_in_spec", "_out_spec"):
             if hasattr(self.model, name):
                 setattr(made, name, getattr(self.model, name))
+        made.graph.output_node().meta.update(self.model.graph.output_node().meta)
+        return made, copies
+
+    def _instrument(self) -> tuple[fx.GraphModule, _Visitor]:
+        made, copies = self.copied()
         visitor = _Visitor()
         made.add_submodule(_VISIT, visitor)
         for index, (node, place) in enumerate(self._places.items()):
@@ -227,7 +243,6 @@ class GraphRunner:
             with made.graph.inserting_after(copy):
                 visit = made.graph.call_module(_VISIT, (index, copy, weight))
             copy.replace_all_uses_with(visit, delete_user_cb=lambda user, own=visit: user is not own)
-        made.graph.output_node().meta.update(self.model.graph.output_node().meta)
         made.recompile()
         return made, visitor
 

@@ -160,14 +160,19 @@ class EagerRunner:
     def run(self, inputs: Mapping[str, Tensor], visit: Visit) -> Any:
         return self._run(inputs, visit, lambda module, arguments, value: None)
 
+    def run_timed(self, inputs: Mapping[str, Tensor], clock: Clock) -> Any:
+        return self._run(inputs, clock.visit, clock.passed, clock.begin)
+
     def trace(self, inputs: Mapping[str, Tensor]) -> Trace:
         found = _Tracer(inputs)
         value = self._run(inputs, found.visit, found.passed)
         found.finish(value)
         return found.trace
 
-    def _run(self, inputs: Mapping[str, Tensor], visit: Visit, passed: Passed) -> Any:
-        watch = _Watch(visit, passed)
+    def _run(
+        self, inputs: Mapping[str, Tensor], visit: Visit, passed: Passed, begin: Callable[[], None] | None = None
+    ) -> Any:
+        watch = _Watch(visit, passed, begin)
         with ExitStack() as stack:
             for module, path in self._paths.items():
                 if path:
@@ -191,11 +196,23 @@ Passed = Callable[[nn.Module | None, Sequence[Any], Any], None]
 """Told about calls that give on what they get."""
 
 
+class Clock(Protocol):
+    """Told when a call begins, and then what it was."""
+
+    def begin(self) -> None: ...
+
+    def visit(self, call: Call) -> Any: ...
+
+    def passed(self, module: nn.Module | None, arguments: Sequence[Any], value: Any) -> None: ...
+
+
 class _Watch(TorchFunctionMode):  # type: ignore[misc]
     """Follows one run of a model: which module it is in, and what it calls."""
 
-    def __init__(self, visit: Visit, passed: Passed) -> None:
+    def __init__(self, visit: Visit, passed: Passed, begin: Callable[[], None] | None = None) -> None:
+        """`begin` is called before each call that `visit` or `passed` is then told about."""
         super().__init__()
+        self._begin = self._alone(begin) if begin is not None else None
         self._visit, self._passed = self._alone(visit), self._alone(passed)
         self._is_busy = False
         self._thread = threading.get_ident()
@@ -222,6 +239,8 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
 
         def enter(_: nn.Module, __: Any) -> None:
             if threading.get_ident() == self._thread:
+                if is_op and not self._leaf and self._begin is not None:
+                    self._begin()
                 self._stack.append(path)
                 self._leaf += is_op
 
@@ -243,8 +262,11 @@ class _Watch(TorchFunctionMode):  # type: ignore[misc]
         yield module.register_forward_hook(leave, with_kwargs=True, always_call=True)  # a model may catch its errors
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_inner = bool(self._leaf) or self._is_busy or threading.get_ident() != self._thread
+        if self._begin is not None and not is_inner:
+            self._begin()
         value = func(*args, **(kwargs or {}))
-        if self._leaf or self._is_busy or threading.get_ident() != self._thread:
+        if is_inner:
             return value
         arguments = [*args, *(kwargs or {}).values()]
         if main_tensor(value) is None:
@@ -373,7 +395,12 @@ def call(model: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
     parameters = inspect.signature(model.forward).parameters.values()
     if all(name.startswith(ANY) for name in inputs):
         return model(*inputs.values())
-    first = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY and p.name in inputs]
+    by_name = _exported_names(model)
+    first = [
+        p.name
+        for p in parameters
+        if p.name in inputs and (p.kind is p.POSITIONAL_ONLY or (by_name is not None and p.name not in by_name))
+    ]
     named = {name: value for name, value in inputs.items() if name not in first}
     names = input_names(model)
     if names is None or set(inputs) <= set(names):
@@ -384,6 +411,14 @@ def call(model: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
         f"the data has the arrays {sorted(inputs)}, the model takes {names}. Name the arrays as the arguments of its "
         "forward."
     )
+
+
+def _exported_names(model: nn.Module) -> set[str] | None:
+    """An exported model takes each argument in the way in which it was exported: these by name."""
+    spec = getattr(model, "_in_spec", None)
+    if spec is None:
+        return None
+    return set((spec.child(1) if hasattr(spec, "child") else spec.children_specs[1]).context)  # from torch 2.9 on
 
 
 ANY = "*"

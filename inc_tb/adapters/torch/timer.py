@@ -1,0 +1,206 @@
+"""torch.profiler: the time of every module and function that is an op, and of what runs inside of them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.autograd.profiler import record_function
+from torch.profiler import ProfilerActivity, profile
+
+from inc_tb.adapters.torch.adapter import TorchAdapter, feeds, opened, said
+from inc_tb.adapters.torch.graphs import GraphRunner
+from inc_tb.adapters.torch.state import undisturbed
+from inc_tb.adapters.torch.timed_graph import TimedGraph
+from inc_tb.adapters.torch.trace import Call, EagerRunner, Runner, call, open_runner
+from inc_tb.adapters.torch.values import is_fake_quantizer, quantization_of, tensors_in
+from inc_tb.adapters.torch.weights import weight_of
+from inc_tb.capture import Batch, Execution, Kernel, Recorded
+from inc_tb.traces import Slice
+
+_MARK = "inc_tb "
+_IDLE_CALLS = 50
+_IDLE_RUNS = 20
+_TRACE = "pt.trace.json"
+
+
+class TorchTimer:
+    resolution_us = 0.001
+
+    def __init__(self, model: Any, batch: Batch, threads: int | None = None, like: Any = None) -> None:
+        self.traces: dict[str, bytes] = {}
+        self.notes: list[str] = []
+        if hasattr(model, "_orig_mod"):
+            self.notes.append("timed without torch.compile, which leaves no modules to be told apart")
+        self._module = opened(model)
+        self._cost_us = _profiler_cost()
+        self._recorded: list[Recorded] = []
+        self._profiler: Any = None
+        self._stack = ExitStack()
+        if threads is not None:
+            self._stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(threads)
+        self._stack.enter_context(undisturbed(self._module))
+        self._stack.enter_context(torch.no_grad())
+        leaves = open_runner(opened(like)).leaves if like is not None and like is not model else None
+        runner = open_runner(self._module, leaves)
+        steps = said("the model", self._module, batch, lambda: runner.trace(feeds(self._module, batch))).steps
+        weights = [weight_of(step) for step in steps]
+        self.is_quantized = any(s.quantization or s.is_dynamic for s in steps) or any(
+            weight is not None and weight.quantization is not None for weight in weights
+        )
+        self._run: _TimedRun = _GraphRun(runner) if isinstance(runner, GraphRunner) else _EagerRun(runner)
+
+    def prepare(self, batch: Batch) -> dict[str, Tensor]:
+        return feeds(self._module, batch)
+
+    def run(self, prepared: Any) -> float:
+        start = time.perf_counter()
+        call(self._module, prepared)
+        return time.perf_counter() - start
+
+    def run_profiled(self, prepared: Any) -> float:
+        clock = _Clock()
+        with profile(activities=[ProfilerActivity.CPU]) as self._profiler:
+            start = time.perf_counter()
+            self._run.run(prepared, clock)
+            took = time.perf_counter() - start
+        self._recorded.append(_recorded(self._profiler, self._run.kernels(clock), 1e6 * start, self._cost_us))
+        return took
+
+    def close(self) -> list[Recorded]:
+        self._stack.close()
+        if self._profiler is not None:
+            with tempfile.TemporaryDirectory(prefix="inc-tb-") as folder:
+                path = Path(folder, _TRACE)
+                self._profiler.export_chrome_trace(str(path))
+                self.traces = {_TRACE: path.read_bytes()}
+        return self._recorded
+
+
+class _Clock:
+    """Marks calls in the profiler's trace, one after the other."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self._open: Any = None
+
+    def begin(self) -> None:
+        self._open = record_function(f"{_MARK}{len(self.told)}")
+        self._open.__enter__()
+
+    def end(self, told: Any) -> None:
+        self._open.__exit__(None, None, None)
+        self.told.append(told)
+
+    def visit(self, made: Call) -> Any:
+        self.end(made)
+        return made.value
+
+    def passed(self, module: nn.Module | None, arguments: Sequence[Any], value: Any) -> None:
+        self.end(None)
+        was, is_now = (any(quantization_of(t) is not None for t in tensors_in(v)) for v in (list(arguments), value))
+        if was != is_now or is_fake_quantizer(module):
+            self.told[-1] = _Conversion(type(module).__name__ if module is not None else "", not is_now)
+
+
+class _Conversion(NamedTuple):
+    module: str
+    is_back: bool
+    """To real numbers."""
+
+
+class _TimedRun(Protocol):
+    def run(self, inputs: Mapping[str, Tensor], clock: _Clock) -> None: ...
+
+    def kernels(self, clock: _Clock) -> list[Kernel]:
+        """One for each thing that the clock was told."""
+        ...
+
+
+class _GraphRun:
+    def __init__(self, runner: GraphRunner) -> None:
+        self._graph = TimedGraph(runner)
+
+    def run(self, inputs: Mapping[str, Tensor], clock: _Clock) -> None:
+        self._graph.run(inputs, clock)
+
+    def kernels(self, clock: _Clock) -> list[Kernel]:
+        return [self._graph.kernels[index] for index in clock.told]
+
+
+class _EagerRun:
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def run(self, inputs: Mapping[str, Tensor], clock: _Clock) -> None:
+        self._runner.run_timed(inputs, clock)  # type: ignore[attr-defined]
+
+    def kernels(self, clock: _Clock) -> list[Kernel]:
+        """What only moves values on belongs to the op before it; what quantizes them, to the op behind it."""
+        ops = [Kernel(told.name, told.kind, (told.name,)) if isinstance(told, Call) else None for told in clock.told]
+        found: list[Kernel] = []
+        for i, told in enumerate(clock.told):
+            before = next((op for op in reversed(ops[: i + 1]) if op is not None), None)
+            behind = next((op for op in ops[i:] if op is not None), None)
+            if not isinstance(told, _Conversion):
+                found.append(before or behind or Kernel("moves", "moves", ()))
+                continue
+            near = (before or behind) if told.is_back else (behind or before)
+            label = told.module or ("dequantize" if told.is_back else "quantize")
+            name = f"{near.name} {label}" if near is not None else label
+            found.append(Kernel(name, label, near.ops if near is not None else (), is_conversion=True))
+        return found
+
+
+def _recorded(profiler: Any, kernels: Sequence[Kernel], start_us: float, cost_us: float) -> Recorded:
+    events = list(profiler.events())
+    marks = {event.name: event for event in events if event.name.startswith(_MARK)}
+    moved = start_us - min((event.time_range.start for event in events), default=0.0)
+    executions, slices = [], []
+    for i, kernel in enumerate(kernels):
+        event = marks[f"{_MARK}{i}"]
+        begin, took = event.time_range.start + moved, event.time_range.elapsed_us()
+        executions.append(Execution(kernel, str(event.thread), begin, max(0.0, took - cost_us)))
+        slices.append(Slice("", str(event.thread), kernel.name, begin, took, {"type": kernel.type}))
+    slices += [
+        Slice("", str(event.thread), event.name, event.time_range.start + moved, event.time_range.elapsed_us())
+        for event in events
+        if event.name not in marks
+    ]
+    return Recorded(executions, slices)
+
+
+@cache
+def _profiler_cost() -> float:
+    """How much longer the profiler says that a call takes than it does, in µs."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise it writes to standard error whenever it starts or stops
+    model = nn.Sequential(*(nn.ReLU() for _ in range(_IDLE_CALLS))).eval()
+    run, value = _EagerRun(EagerRunner(model)), torch.zeros(1)
+    whole, told = [], []
+    with torch.no_grad():
+        for _ in range(_IDLE_RUNS):
+            start = time.perf_counter()
+            model(value)
+            whole.append(1e6 * (time.perf_counter() - start) / _IDLE_CALLS)
+            clock = _Clock()
+            with profile(activities=[ProfilerActivity.CPU]) as profiler:
+                run.run({"input": value}, clock)
+            told.append(np.mean([e.duration_us for e in _recorded(profiler, run.kernels(clock), 0.0, 0.0).executions]))
+    # Other work on the machine only makes runs longer, so the shorter ones are nearer to the truth.
+    return max(0.0, float(np.percentile(told, 25) - np.percentile(whole, 25)))
+
+
+def name_twins(reference: Any, quantized: Any, batch: Batch) -> dict[str, list[str]]:
+    adapter = TorchAdapter(reference, quantized)
+    adapter.trace(batch)
+    return adapter.twins()
