@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import importlib
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +34,7 @@ _SUFFIXES = {
     ".onnx": "onnx", ".ort": "ort", ".pb": "tensorflow", ".tflite": "tensorflow", ".keras": "tensorflow",
     ".h5": "tensorflow",
 }  # fmt: skip
+_CLEAR_REFS = Path("/proc/self/clear_refs")
 _LEAST_RUNS, _MOST_RUNS, _LATENCY_S = 5, 50, 0.5
 Role = Literal["weight", "input", "output", "isolated"]
 """input: a quantized input of the whole model, at the first op that reads it;
@@ -342,6 +346,29 @@ def measure_latency(model: Any, batch: Batch) -> float:
         run(batch)
         times.append(time.perf_counter() - start)
     return 1000 * float(np.median(times))
+
+
+def measure_throughput(model: Any, batch: Batch) -> float:
+    """Samples a second, in batches like this."""
+    samples = next((len(array) for array in batch.values() if array.ndim), 1)
+    return 1000 * samples / measure_latency(model, batch)
+
+
+def measure_memory(model: Any, batch: Batch) -> float:
+    """Megabytes by which the process grows at its peak while the model is opened and run; Linux only."""
+    held = 0.0 if isinstance(model, str | PathLike | bytes) else measure_size(model) / 1000
+    gc.collect()
+    with suppress(AttributeError):  # of the GNU C library only
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed before would hide what is taken now
+    before = _resident_mb("VmRSS")
+    _CLEAR_REFS.write_text("5")  # the peak starts anew
+    open_results(model)(batch)
+    return max(0.0, _resident_mb("VmHWM") - before) + held
+
+
+def _resident_mb(name: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def gather_bytes(data: bytes) -> list[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from os import PathLike
 from typing import Any
 
@@ -62,12 +62,15 @@ def profile(
     measured = [Measured() for _ in models]
     blocks = _blocks(runs)
     for block, share in enumerate(blocks):
-        timers = [open_timer(m, held[0], threads, like=model) for m in models]
-        with _undisturbed():
-            _run_block(timers, measured, held, warmup, share)
-        for timer, found in reversed(
-            list(zip(timers, measured, strict=True))
-        ):  # what was changed last is restored first
+        timers: list[Timer] = []
+        with ExitStack() as failing:
+            for m in models:
+                timers.append(open_timer(m, held[0], threads, like=model))
+                failing.callback(timers[-1].close)
+            with _undisturbed():
+                _run_block(timers, measured, held, warmup, share)
+            failing.pop_all()
+        for timer, found in reversed(list(zip(timers, measured, strict=True))):  # changed last, restored first
             found.add(timer, timer.close()[-share:], is_last=block == len(blocks) - 1)
         if progress is not None:
             progress(sum(blocks[: block + 1]), runs)

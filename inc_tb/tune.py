@@ -96,6 +96,7 @@ def tune(
     samples: int | None = None,
     probe_s: float = 60.0,
     diagnosis_samples: int = 8,
+    profile_runs: int = 0,
     progress: Callable[[Trial, bool], None] | None = None,
     probing: Callable[[int, int], None] | None = None,
 ) -> Tuned:
@@ -105,10 +106,16 @@ def tune(
     and returns its accuracy, or is "file.py:function". A `timeout` of 0 stops at the first trial that meets the
     criterion; a number of seconds is used up for a better one. Every trial is a run below `logdir`; with `resume` a
     tuning that was interrupted goes on there. `samples` limits the calibration data, `probe_s` the time for the
-    simulation, `diagnosis_samples` what each trial is diagnosed with (0: not at all). `progress` is called after each
-    trial, and told whether it is the best so far; `probing` with the subsets simulated and how many there will be.
+    simulation, `diagnosis_samples` what each trial is diagnosed with (0: not at all), and `profile_runs` is how often
+    it is run to time its ops (0: not at all). `objectives` are measured for every trial: "latency", "throughput",
+    "size", "memory", or functions like `evaluate`. `progress` is called after each trial, and told whether it is the
+    best so far; `probing` with the subsets simulated and how many there will be.
     """
-    for name, value, least in (("tolerance", tolerance, 0), ("max_trials", max_trials, 1), ("timeout", timeout, 0)):
+    limits = (
+        ("tolerance", tolerance, 0), ("max_trials", max_trials, 1), ("timeout", timeout, 0),
+        ("profile_runs", profile_runs, 0),
+    )  # fmt: skip
+    for name, value, least in limits:
         if value < least:
             raise UsageError(f"{name}={value} was given; expected {least} or more.")
     if strategy not in STRATEGIES:
@@ -119,7 +126,8 @@ def tune(
     tuner = Tuner(
         model, calibration, evaluate, Criterion(tolerance, relative, higher_is_better),
         quantizer=quantizer if quantizer is not None else default_quantizer(model), objectives=objectives,
-        logdir=Path(logdir), samples=samples, probe_s=probe_s, diagnosis_samples=diagnosis_samples, probing=probing,
+        logdir=Path(logdir), samples=samples, probe_s=probe_s, diagnosis_samples=diagnosis_samples,
+        profile_runs=profile_runs, probing=probing,
     )  # fmt: skip
     about = {
         "strategy": strategy, "model": tuner.model_digest, "samples": samples, "probe_s": probe_s,

@@ -22,7 +22,9 @@ from inc_tb.capture import (
     Quantizer,
     digest_model,
     measure_latency,
+    measure_memory,
     measure_size,
+    measure_throughput,
     open_results,
     open_switches,
     read_inputs,
@@ -45,9 +47,11 @@ from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, IncTbError, MismatchError, ModelError, UsageError
 from inc_tb.journal import Journal
 from inc_tb.measured import with_kept
+from inc_tb.profile import profile
 from inc_tb.records import Trial
 from inc_tb.simulation import Comparison, Simulation
 from inc_tb.strategies import Attempt
+from inc_tb.timing import Profile
 
 BEST_MODEL = "best_model"
 PREPARED_MODEL = "prepared_model"
@@ -87,7 +91,7 @@ class Tuner:
     def __init__(
         self, model: Any, calibration: Any, evaluate: Evaluate, criterion: Criterion, *, quantizer: Quantizer,
         objectives: Objectives, logdir: Path, samples: int | None, probe_s: float, diagnosis_samples: int,
-        probing: Callable[[int, int], None] | None,
+        profile_runs: int, probing: Callable[[int, int], None] | None,
     ) -> None:  # fmt: skip
         self.criterion = criterion
         self.quantizer = quantizer
@@ -101,6 +105,8 @@ class Tuner:
         self._evaluate = evaluate
         self.logdir = logdir
         self._diagnosis_samples = diagnosis_samples
+        self._profile_runs = profile_runs
+        self._profiles: dict[str, Profile] = {}
         read_inputs(model)
         missing = [
             name for name in ("prepare", "quantize", "recipe", "variants", "cures") if not hasattr(quantizer, name)
@@ -202,13 +208,26 @@ class Tuner:
         if folder.exists():  # of a trial that was cut off before the history had it
             shutil.rmtree(folder)
         with SummaryWriter(folder) as writer:
+            if is_made and self._profile_runs:
+                try:
+                    times = profile(
+                        self.reference, self._first(1), quantized=self.quantized(attempt), runs=self._profile_runs
+                    )
+                    writer.add_profile(times)
+                    self._profiles[trial.name] = times
+                except IncTbError as error:
+                    trial.notes.append(f"not profiled: {error}")
             if is_made and self._diagnosis_samples:
                 try:
-                    writer.add_diagnosis(self.diagnosis(attempt))
+                    writer.add_diagnosis(self._with_times(trial, self.diagnosis(attempt)))
                 except IncTbError as error:
                     trial.notes.append(f"not diagnosed: {error}")
             trial.wall_s = time.monotonic() - began
             writer.add_trial(trial)
+
+    def _with_times(self, trial: Trial, diagnosis: Diagnosis) -> Diagnosis:
+        times = self._profiles.get(trial.name)
+        return times.join(diagnosis) if times is not None else diagnosis
 
     def accuracy(self, model: Any) -> float:
         return finite_number(self.evaluated(model), "evaluate")
@@ -307,7 +326,7 @@ class Tuner:
 
         if self._diagnosis_samples:
             with SummaryWriter(self.logdir / trial.name) as writer:
-                writer.update_diagnosis(diagnosis)
+                writer.update_diagnosis(self._with_times(trial, diagnosis))
 
     def _first(self, samples: int) -> list[Batch]:
         return take(self._sample, samples, read_inputs(self.reference))
@@ -326,6 +345,8 @@ class Tuner:
         known: dict[str, tuple[str, Evaluate]] = {
             "size": ("size_kb", measure_size),
             "latency": ("latency_ms", lambda model: measure_latency(model, self._first(1)[0])),
+            "throughput": ("samples_per_s", lambda model: measure_throughput(model, self._first(_SAMPLES)[0])),
+            "memory": ("memory_mb", lambda model: measure_memory(model, self._first(1)[0])),
         }
         found: dict[str, Evaluate] = {}
         for objective in given:
@@ -337,7 +358,8 @@ class Tuner:
             elif ":" in objective:
                 found[objective.rpartition(":")[2]] = load_function(*split_function(objective))
             else:
-                raise UsageError(f"objective {objective!r} was given; expected latency, size or file.py:function.")
+                expected = f"{', '.join(known)} or file.py:function"
+                raise UsageError(f"objective {objective!r} was given; expected {expected}.")
         return found
 
 

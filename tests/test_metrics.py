@@ -17,7 +17,7 @@ a_q_min a_q_max a_q_mean a_q_std a_q_var w_mse w_nmse w_sqnr_db w_cosine w_max_a
 a_mse a_nmse a_sqnr_db a_cosine a_max_abs a_rmse_lsb a_inc_mse a_clipped a_flushed a_kurtosis w_channel_ratio
 a_channel_ratio w_worst_channel a_worst_channel w_worst_channel_sqnr_db a_worst_channel_sqnr_db added_sqnr_db
 arrived_sqnr_db total_sqnr_db sensitivity sensitivity_low sensitivity_high recovery sensitivity_gradient time_fp32_us
-time_int8_us convert_us params sensitivity_rank module verdict reason""".split()
+time_int8_us convert_us speedup params sensitivity_rank module verdict reason""".split()
 
 
 def stats(x: Any, y: Any, axis: int | None = None, limits: Any = None) -> PairStats:

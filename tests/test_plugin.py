@@ -164,7 +164,8 @@ def logdir(diagnosis: inc_tb.Diagnosis, tmp_path_factory: pytest.TempPathFactory
     with inc_tb.SummaryWriter(folder / "trial-001") as writer:
         writer.add_diagnosis(by_hand(OPS), 0)
         writer.add_diagnosis(diagnosis, 3)
-        writer.add_profile([inc_tb.records.ProfileRow("/conv1/Conv", "Conv", 2.0, 1.0)], meta={"runs": 7})
+        rows = [inc_tb.records.ProfileRow("/conv1/Conv", "Conv", 2.0, 1.0)]
+        writer.add_profile(inc_tb.Profile(rows, inc_tb.records.ProfileRow("", fp32_us=2.5), runs=7))
         writer.add_trial(make_trial("trial-001"))
     with inc_tb.SummaryWriter(folder / "trial-002") as writer:
         writer.add_diagnosis(diagnosis, 0)
@@ -310,7 +311,8 @@ class TestRecord:
         run = inc_tb.load(logdir / "trial-001")
         contents, blobs = tab.contents("/record", [("run", "trial-001"), ("kind", kind)])
         (part,) = contents["parts"]
-        expected = run.profile if kind == "profile" else getattr(run.diagnosis, kind)
+        assert run.profile is not None
+        expected = run.profile.rows if kind == "profile" else getattr(run.diagnosis, kind)
         assert rows(part, blobs) == plain(expected)
         assert (part["run"], part["kind"], part["version"]) == ("trial-001", kind, records.VERSION)
         assert part["step"] == (0 if kind == "profile" else 3)
@@ -318,7 +320,8 @@ class TestRecord:
 
     def test_meta(self, tab: Tab) -> None:
         contents, _ = tab.contents("/record", [("run", "trial-001"), ("kind", "profile")])
-        assert contents["parts"][0]["meta"] == {"runs": 7}
+        total = {"op": "", "fp32_us": 2.5}
+        assert contents["parts"][0]["meta"] == {"runs": 7, "fp32_total_us": 2.5, "total": total}
         contents, _ = tab.contents("/record", [("run", "trial-001"), ("kind", "suggestions")])
         assert contents["parts"][0]["meta"]["recipes"]
 

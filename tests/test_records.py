@@ -186,7 +186,8 @@ times = st.floats(0, 1e9)
 spans = st.builds(Span, st.sampled_from(["fp32", "int8"]), st.integers(0, 64), times, times)
 profile_rows = st.builds(
     ProfileRow, texts, texts, st.none() | times, st.none() | times, times, st.none() | times, st.none() | times,
-    st.none() | st.booleans(), st.lists(spans, max_size=3),
+    st.none() | st.booleans(), st.lists(spans, max_size=3), st.none() | times, st.none() | times,
+    st.lists(texts, max_size=3), st.none() | times, st.none() | times, st.none() | times,
 )  # fmt: skip
 
 
@@ -400,4 +401,5 @@ def test_golden(version: int) -> None:
     )  # fmt: skip
     if version == 2:
         assert [effect.kind for effect in run.suggestions[0].effects] == ["recovers", "costs", "costs"]
-        assert run.profile[0] == ProfileRow("/conv1/Conv", "Conv", 12.0, 4.0, 1.0, spans=[Span("fp32", 0, 0.0, 12.0)])
+        assert run.profile is not None
+        assert run.profile.rows[0] == ProfileRow("/conv1/Conv", "Conv", 12.0, 4.0, 1.0, spans=[Span("fp32", 0, 0.0, 12.0)])

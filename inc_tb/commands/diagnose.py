@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.markup import escape
@@ -60,10 +61,18 @@ from inc_tb.diagnose import diagnose_adapted
     help="Also measure at the output what quantizing each op does, for about so long; called again with the same --run "
     "it goes on.",
 )
+@click.option(
+    "--profile",
+    "profile_runs",
+    type=click.IntRange(1),
+    metavar="RUNS",
+    help="Also time every op of both models in so many runs of one sample, as `inc-tb profile` does.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def diagnose(
     reference: str, quantized: str, data: str, logdir: Path, run: str | None, sort: str, top: int,
-    samples: int | None, batch_size: int | None, memory: int, csv: Path | None, probe_s: float | None, as_json: bool,
+    samples: int | None, batch_size: int | None, memory: int, csv: Path | None, probe_s: float | None,
+    profile_runs: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare QUANTIZED with REFERENCE op by op, log it for TensorBoard, and say what to change.
 
@@ -73,7 +82,8 @@ def diagnose(
     from inc_tb.events import SummaryWriter
     from inc_tb.metrics import COLUMNS
     from inc_tb.probe import probe
-    from inc_tb.report import check_column, show_comparison, show_diagnosis
+    from inc_tb.profile import profile
+    from inc_tb.report import check_column, show_comparison, show_diagnosis, show_profile
 
     check_column([column.name for column in COLUMNS], sort)
     folder = run_folder(logdir, run, name_of(quantized))
@@ -91,13 +101,24 @@ def diagnose(
         with progress_bar("probing the output") as probing:
             probed = probe(*models, batches, budget_s=probe_s, logdir=folder, diagnosis=found, progress=probing)
         found, comparison, complete = probed.diagnosis, probed.comparison, probed.complete
+    times = None
+    if profile_runs is not None:
+        one_by_one = open_data(data, adapter.inputs(), 1).first(samples)
+        with progress_bar("timing runs", profile_runs) as timing:
+            times = profile(models[0], one_by_one, quantized=models[1], runs=profile_runs, progress=timing)
+        found = times.join(found)
+        with SummaryWriter(folder) as writer:
+            writer.add_profile(times)
+            writer.update_diagnosis(found)
     if csv is not None:
         found.to_csv(csv)
     if as_json:
-        probing_found = {"comparison": comparison, "complete": complete} if comparison else {}
-        print_json({**found.to_json(), **probing_found})
+        more: dict[str, Any] = {"comparison": comparison, "complete": complete} if comparison else {}
+        print_json({**found.to_json(), **more, **({"profile": times.to_json()} if times is not None else {})})
         return
     show_diagnosis(out, found, sort=sort, top=top)
+    if times is not None:
+        show_profile(out, times, top)
     show_comparison(out, comparison)
     out.print(f"Logged {found.ops.count} ops and {found.samples} samples to [bold]{escape(str(folder))}[/]. ", end="")
     invite(logdir)

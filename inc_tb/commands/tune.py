@@ -40,7 +40,11 @@ _ONNX_ONLY = ("quant_format", "calibrator", "reduce_range", "symmetric", "activa
 )  # fmt: skip
 @click.option(
     "--objective", "objectives", multiple=True, metavar="NAME", default=("latency", "size"), show_default=True,
-    help="Also measured for every trial: latency, size or file.py:function; again for several.",
+    help="Also measured for every trial: latency, throughput, size, memory or file.py:function; again for several.",
+)  # fmt: skip
+@click.option(
+    "--profile", "profile_runs", default=0, show_default=True, type=click.IntRange(0), metavar="RUNS",
+    help="Also time every op of every trial, in so many runs.",
 )  # fmt: skip
 @click.option("--samples", type=click.IntRange(1), metavar="N", help="Calibrate with the first N samples only.")
 @click.option(
@@ -71,10 +75,10 @@ _ONNX_ONLY = ("quant_format", "calibrator", "reduce_range", "symmetric", "activa
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def tune(
     model: str | None, data: str | None, evaluate: str | None, tolerance: float, absolute: bool, lower_is_better: bool,
-    strategy: str, max_trials: int, timeout: float, objectives: tuple[str, ...], samples: int | None, probe_s: float,
-    dynamic: bool, pt2e: bool, saved_model: bool, quant_format: str, calibrator: str, per_channel: bool | None,
-    reduce_range: bool, symmetric: bool, activation_type: str, weight_type: str, preprocess: bool, logdir: Path,
-    resume: bool, rebuild: str | None, output: Path | None, as_json: bool,
+    strategy: str, max_trials: int, timeout: float, objectives: tuple[str, ...], profile_runs: int, samples: int | None,
+    probe_s: float, dynamic: bool, pt2e: bool, saved_model: bool, quant_format: str, calibrator: str,
+    per_channel: bool | None, reduce_range: bool, symmetric: bool, activation_type: str, weight_type: str,
+    preprocess: bool, logdir: Path, resume: bool, rebuild: str | None, output: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Find the fewest ops of MODEL that must stay in fp32, prove it, and write the quantized model.
 
@@ -125,7 +129,7 @@ def tune(
         found = tune_model(
             given, data, evaluate, tolerance=tolerance, relative=not absolute, higher_is_better=not lower_is_better,
             strategy=strategy, max_trials=max_trials, timeout=timeout, objectives=objectives, quantizer=quantizer,
-            logdir=logdir, resume=resume, samples=samples, probe_s=probe_s,
+            logdir=logdir, resume=resume, samples=samples, probe_s=probe_s, profile_runs=profile_runs,
             progress=lambda trial, is_best: show_trial(printed, trial, is_best), probing=probing,
         )  # fmt: skip
     if as_json:

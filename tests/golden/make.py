@@ -27,7 +27,7 @@ def main() -> None:
             writer.add_diagnosis(make_diagnosis(Path(folder)), step=3)
             writer.add_trial(make_trial(), step=3)
             rows = [ProfileRow("/conv1/Conv", "Conv", 12.0, 4.0, 1.0, spans=[Span("fp32", 0, 0.0, 12.0)])]
-            writer.add_profile(rows, step=3)
+            writer.add_profile(inc_tb.Profile(rows, ProfileRow("")), step=3)
         (written,) = run.iterdir()
         target.parent.mkdir(exist_ok=True)
         shutil.copyfile(written, target)

@@ -152,7 +152,7 @@ class Graph:
         self._channels_last: set[str] = set()
         self._auxiliary: set[str] = set()
         self.scaled_by: dict[str, Step] = {}
-        """Tensors between the integers that a step computes and its result, and the scales that they are multiplied by."""
+        """Tensors between the integers that a step computes and its result, and the scales that are multiplied in."""
         self._swallowed: set[int] = set()
         self._position = {id(node): i for i, node in enumerate(model.nodes)}
         self._names: set[str] = set()
