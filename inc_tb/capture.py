@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
-from inc_tb.errors import ModelError
+from inc_tb.errors import ModelError, UsageError
 from inc_tb.records import GraphNode, Op, Suggestion
 from inc_tb.traces import Slice
 
@@ -356,6 +356,8 @@ def measure_throughput(model: Any, batch: Batch) -> float:
 
 def measure_memory(model: Any, batch: Batch) -> float:
     """Megabytes by which the process grows at its peak while the model is opened and run; Linux only."""
+    if not _CLEAR_REFS.exists():
+        raise UsageError(f"memory was asked for on {sys.platform}; it can be measured on Linux only. Leave it out.")
     held = 0.0 if isinstance(model, str | PathLike | bytes) else measure_size(model) / 1000
     gc.collect()
     with suppress(AttributeError):  # of the GNU C library only

@@ -10,7 +10,7 @@ import msgspec
 
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.judge import costs_of
-from inc_tb.recipes import recipes_for, write
+from inc_tb.recipes import configs
 from inc_tb.records import Effect, Suggestion, Value
 
 EXPLAINING = "smallest_set"
@@ -141,9 +141,7 @@ def _as_suggestion(diagnosis: Diagnosis, kept: KeptSet, how: str, related: Seque
 
 
 def _configs(diagnosis: Diagnosis, ops: Sequence[str]) -> dict[str, str]:
-    tensors = {node.name: node.tensor for node in diagnosis.graph}
-    modules = {node.name: node.module for node in diagnosis.graph}
-    return {r.tool: write(r, ops, tensors, (), modules) for r in recipes_for(diagnosis.framework, diagnosis.ops)}
+    return configs(diagnosis.framework, diagnosis.ops, diagnosis.graph, ops)
 
 
 def _share(share: float) -> str:

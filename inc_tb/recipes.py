@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from inc_tb.errors import UsageError
-from inc_tb.records import Recipe
+from inc_tb.records import GraphNode, Recipe
 
 ONNXRUNTIME = Recipe(
     "onnxruntime", "ONNX Runtime: nodes_to_exclude",
@@ -297,6 +297,13 @@ def recipes_for(framework: str, ops: Mapping[str, Any]) -> list[Recipe]:
     """The recipes for a model that was diagnosed; `ops` are the columns of its table."""
     columns = ("act_dtype", "weight_dtype", "weight_granularity", "act_scheme")
     return fitted(framework, Settings.seen_in(*(ops.get(column, ()) for column in columns)))
+
+
+def configs(framework: str, table: Mapping[str, Any], graph: Iterable[GraphNode], ops: Sequence[str]) -> dict[str, str]:
+    """Tool -> what keeps these ops in fp32 there."""
+    nodes = list(graph)
+    tensors, modules = {n.name: n.tensor for n in nodes}, {n.name: n.module for n in nodes}
+    return {r.tool: write(r, ops, tensors, (), modules) for r in recipes_for(framework, table)}
 
 
 def find_recipe(recipes: Sequence[Recipe], given: str) -> Recipe:

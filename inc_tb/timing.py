@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -11,9 +11,13 @@ from typing import Any, Literal
 import msgspec
 
 from inc_tb.diagnosis import Diagnosis
-from inc_tb.records import Effect, GraphNode, ProfileRow, Value
+from inc_tb.recipes import configs
+from inc_tb.records import Effect, GraphNode, ProfileRow, Suggestion, Value
 from inc_tb.traces import Slice, to_chrome
 
+SLOWER = "slower_in_int8"
+_WORTH = 0.02
+"""Of the int8 model's time, before slower ops are worth a suggestion."""
 _SIDES = ("fp32", "int8")
 _PLAIN = ("fp32", "int8", "framework", "runs", "threads", "samples", "overhead", "accounted", "notes")
 _FUSED = "runs as part of {}"
@@ -106,7 +110,10 @@ class Profile:
                 "total_us": total, "total_p95_us": getattr(self.total, f"{side}_p95_us"), "ops": ops}  # fmt: skip
 
     def join(self, diagnosis: Diagnosis) -> Diagnosis:
-        """The diagnosis with the times in its op table, and in its suggestions what keeping their ops in fp32 costs."""
+        """The diagnosis with the times in its op table, and in its suggestions what keeping their ops in fp32 costs.
+
+        Ops that got slower by quantization are a suggestion of their own.
+        """
         row_of = {op: row for row in self.rows for op in (*row.ops, row.op) if op}
         names = [str(name) for name in diagnosis.ops["name"]]
 
@@ -127,8 +134,27 @@ class Profile:
         suggestions = [
             msgspec.structs.replace(s, effects=[*(e for e in s.effects if e.unit != "µs"), *self._price(s.ops)])
             for s in diagnosis.suggestions
+            if s.rule != SLOWER
         ]
+        suggestions += self._slower(diagnosis, set(names), 1 + max((s.rank for s in suggestions), default=0))
         return replace(diagnosis, ops=diagnosis.ops.replaced(columns), suggestions=suggestions)
+
+    def _slower(self, diagnosis: Diagnosis, known: Collection[str], rank: int) -> list[Suggestion]:
+        total = self.total.int8_us
+        rows = [row for row in self.rows if row.op in known and row.differs and (row.difference_us or 0.0) > 0]
+        lost = sum(row.difference_us or 0.0 for row in rows)
+        if not total or lost < _WORTH * total:
+            return []
+        ops = [op for row in rows for op in (row.op, *row.ops) if op in known]
+        worst = max(rows, key=lambda row: row.difference_us or 0.0)
+        because = (
+            f"quantizing made {'this op' if len(rows) == 1 else f'these {len(rows)} ops'} slower: together "
+            f"{lost:.1f} µs a run, {lost / total:.0%} of the int8 model's time; {worst.op} alone "
+            f"{worst.difference_us:.1f} µs ({worst.fp32_us:.1f} in fp32)"
+        )
+        evidence = {"op": worst.op, "slower_us": lost, "share": lost / total}
+        texts = configs(diagnosis.framework, diagnosis.ops, diagnosis.graph, ops)
+        return [Suggestion(ops, SLOWER, because, evidence, texts, "", rank, self._price(ops))]
 
     def _price(self, ops: Sequence[str]) -> list[Effect]:
         """What keeping the ops in fp32 costs in time, or gains."""
