@@ -103,7 +103,7 @@ class _Clock:
         self.told.append(told)
 
     def visit(self, made: Call) -> Any:
-        self.end(made)
+        self.end(Kernel(made.name, made.kind, (made.name,)))  # the values themselves would keep their memory in use
         return made.value
 
     def passed(self, module: nn.Module | None, arguments: Sequence[Any], value: Any) -> None:
@@ -147,7 +147,7 @@ class _EagerRun:
 
     def kernels(self, clock: _Clock) -> list[Kernel]:
         """What only moves values on belongs to the op before it; what quantizes them, to the op behind it."""
-        ops = [Kernel(told.name, told.kind, (told.name,)) if isinstance(told, Call) else None for told in clock.told]
+        ops = [told if isinstance(told, Kernel) else None for told in clock.told]
         found: list[Kernel] = []
         for i, told in enumerate(clock.told):
             before = next((op for op in reversed(ops[: i + 1]) if op is not None), None)
