@@ -26,6 +26,7 @@ from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import ModelError
 from inc_tb.events import SummaryWriter
 from inc_tb.probe import probe
+from inc_tb.profile import profile
 from inc_tb.records import Trial
 from inc_tb.report import show_diagnosis, show_trials
 
@@ -35,6 +36,8 @@ CALIBRATION_SAMPLES = 200
 DIAGNOSIS_SAMPLES = 128
 PROBE_SAMPLES = 32
 PROBE_S = 20.0
+PROFILE_SAMPLES = 64
+PROFILE_RUNS = 30
 TOLERANCE = 0.01
 """What a tuning would accept: one percent less than fp32."""
 Images = npt.NDArray[np.float32]
@@ -67,13 +70,17 @@ def run_demo(console: Console, logdir: Path) -> list[Trial]:
             accuracy = _accuracy(int8, *test)
             found = diagnose(fp32, int8, {"image": images[held_out][:DIAGNOSIS_SAMPLES]})
             found.reference, found.quantized = fp32.name, int8.name
-            size = {"size_kb": int8.stat().st_size / 1000}
+            times = profile(fp32, {"image": images[held_out][:PROFILE_SAMPLES]}, quantized=int8, runs=PROFILE_RUNS)
+            times.fp32, times.int8 = fp32.name, int8.name
+            found = times.join(found)
+            cost = {"size_kb": int8.stat().st_size / 1000, "latency_ms": (times.total.int8_us or 0.0) / 1000}
             trial = Trial(
-                name, accuracy, baseline, list(fallback), dict(quantizer.settings), size,
+                name, accuracy, baseline, list(fallback), dict(quantizer.settings), cost,
                 wall_s=time.monotonic() - start, target=baseline * (1 - TOLERANCE),
             )  # fmt: skip
             with SummaryWriter(logdir / name) as writer:
                 writer.add_diagnosis(found)
+                writer.add_profile(times)
                 writer.add_trial(trial)
             trials.append(trial)
             return found

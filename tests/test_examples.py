@@ -87,3 +87,15 @@ def test_train_demo_model(tmp_path: Path) -> None:
     accuracy = float(run("train_demo_model.py", tmp_path).split()[-1])
     assert accuracy > 0.93
     assert (tmp_path / "digits_cnn.onnx").stat().st_size > 50_000
+
+
+def test_slow_int8(tmp_path: Path) -> None:
+    """The machine may be busy, but convolutions with ranges found at run time are many times slower."""
+    told = run("slow_int8.py", tmp_path)
+    assert "quantizing made" in told
+    assert "trial 2" in told
+    first, second = (inc_tb.load(tmp_path / f"trial-00{i}") for i in (1, 2))
+    assert {"/conv2/Conv", "/conv3/Conv"} <= set(first.suggestions[-1].ops)
+    assert first.suggestions[-1].rule == "slower_in_int8"
+    before, after = (run.profile.total.int8_us / run.profile.total.fp32_us for run in (first, second))
+    assert after < before / 2
