@@ -12,9 +12,11 @@ from importlib.resources import files
 from pathlib import Path
 
 from onnxruntime.quantization import quantize_dynamic
+from rich.console import Console
 
 import inc_tb
 from inc_tb.demo import load_digits
+from inc_tb.report import show_profile
 from inc_tb.timing import speedup
 
 
@@ -27,21 +29,19 @@ def main(logdir: Path) -> None:
         for attempt in (1, 2):
             int8 = Path(folder, f"int8-{attempt}.onnx")
             quantize_dynamic(fp32, int8, nodes_to_exclude=fallback)
-            times = inc_tb.profile(fp32, batch, quantized=int8)
+            times = inc_tb.profile(fp32, batch, quantized=int8, threads=1)
             diagnosis = times.join(inc_tb.diagnose(fp32, int8, batch))
             with inc_tb.SummaryWriter(logdir / f"trial-{attempt:03}") as writer:
                 writer.add_diagnosis(diagnosis)
                 writer.add_profile(times)
             total = times.total
             noise = "" if total.differs else ", which is inside the noise"
-            print(
-                f"trial {attempt}: fp32 {total.fp32_us:.0f} µs, int8 {total.int8_us:.0f} µs, "
-                f"speed-up {speedup(total):.2f}{noise}; {len(fallback)} ops in fp32"
-            )
+            print(f"trial {attempt}: speed-up {speedup(total):.2f}{noise}, {len(fallback)} ops in fp32")
+            show_profile(Console(width=100), times, top=5)
             slower = next((s for s in diagnosis.suggestions if s.rule == "slower_in_int8"), None)
             if slower is None:
                 break
-            print(f"         {slower.because}")
+            print(f"{slower.because}\n")
             fallback = fallback + slower.ops
     print(f"tensorboard --logdir {logdir}")
 

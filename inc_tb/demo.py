@@ -29,6 +29,7 @@ from inc_tb.probe import probe
 from inc_tb.profile import profile
 from inc_tb.records import Trial
 from inc_tb.report import show_diagnosis, show_trials
+from inc_tb.timing import Profile
 
 OUTLIERS = {3: 200.0, 11: 100.0}
 """Channel of the first convolution -> factor."""
@@ -63,32 +64,35 @@ def run_demo(console: Console, logdir: Path) -> list[Trial]:
         console.print(f"[bold]A CNN for handwritten digits[/]: fp32 gets {share} right.\n", highlight=False)
         trials: list[Trial] = []
 
-        def attempt(name: str, fallback: Sequence[str]) -> Diagnosis:
+        def attempt(name: str, fallback: Sequence[str]) -> tuple[Diagnosis, Profile]:
             start = time.monotonic()
             int8 = Path(folder, f"{name}.onnx")
             quantizer.quantize(fp32, int8, calibration, quantizer.settings, fallback)
             accuracy = _accuracy(int8, *test)
             found = diagnose(fp32, int8, {"image": images[held_out][:DIAGNOSIS_SAMPLES]})
             found.reference, found.quantized = fp32.name, int8.name
-            times = profile(fp32, {"image": images[held_out][:PROFILE_SAMPLES]}, quantized=int8, runs=PROFILE_RUNS)
+            batch = {"image": images[held_out][:PROFILE_SAMPLES]}
+            times = profile(fp32, batch, quantized=int8, runs=PROFILE_RUNS, threads=1)
             times.fp32, times.int8 = fp32.name, int8.name
-            found = times.join(found)
             cost = {"size_kb": int8.stat().st_size / 1000, "latency_ms": (times.total.int8_us or 0.0) / 1000}
             trial = Trial(
                 name, accuracy, baseline, list(fallback), dict(quantizer.settings), cost,
                 wall_s=time.monotonic() - start, target=baseline * (1 - TOLERANCE),
             )  # fmt: skip
             with SummaryWriter(logdir / name) as writer:
-                writer.add_diagnosis(found)
+                writer.add_diagnosis(times.join(found))
                 writer.add_profile(times)
                 writer.add_trial(trial)
             trials.append(trial)
-            return found
+            return found, times
 
-        found = attempt("1-int8", [])
+        found, times = attempt("1-int8", [])
         _say(console, "1. Everything in int8", trials[-1])
         int8, samples = Path(folder, "1-int8.onnx"), {"image": images[held_out][:PROBE_SAMPLES]}
-        full = probe(fp32, int8, samples, budget_s=PROBE_S, logdir=logdir / "1-int8", diagnosis=found).diagnosis
+        probed = probe(fp32, int8, samples, budget_s=PROBE_S, logdir=logdir / "1-int8", diagnosis=found)
+        full = times.join(probed.diagnosis)
+        with SummaryWriter(logdir / "1-int8") as writer:
+            writer.update_diagnosis(full)
         show_diagnosis(console, full, top=6)
 
         by_mse = [full.ops["name"][row] for row in full.worst(2, sort="a_inc_mse")]

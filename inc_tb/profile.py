@@ -31,7 +31,7 @@ MOST_BATCHES = 8
 MOST_BLOCKS = 10
 LEAST_RUNS = 5
 """In a block, where there are enough runs for more than one."""
-_SLOWED = _APART = 0.15
+_APART = 0.15
 _COARSE = 10
 """Times of fewer ticks of the clock than this are rough."""
 
@@ -147,13 +147,11 @@ def _notes(rows: Sequence[ProfileRow], measured: Mapping[Side, Measured]) -> Ite
     """What the reader should know before believing the numbers."""
     for side, found in measured.items():
         yield from found.notes
-        if found.overhead > _SLOWED:
-            yield f"the profiler slows the {side} model down by {found.overhead:.0%}: times of short ops are rough"
         times = [us for row in rows if row.op for us in (getattr(row, f"{side}_us"), row.convert_us) if us is not None]
         if sum(times) < (1 - _APART) * found.accounted_us:
             yield (
                 f"the machine was busy: the medians of the {side} ops add up to {sum(times) / found.accounted_us:.0%} "
-                "of what the ops of one run take together. Measure again when it is idle"
+                "of what the ops of one run take together. Measure again when it is idle, or with one thread"
             )
         rough = sum(time for time in times if time < _COARSE * found.resolution_us)
         if rough > sum(times) / 2:

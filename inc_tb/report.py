@@ -28,6 +28,8 @@ WEIGHT_COLUMNS = ("w_sqnr_db", "w_min", "w_max", "w_mean", "w_std", "w_var", "w_
 _COLUMN_WIDTH = 11
 _NAME_WIDTH = 24
 _TYPE_WIDTH = 18
+_SLOWED = 0.15
+"""By a profiler, as a share; more is worth a word."""
 _STYLES = {"bad": "bold red", "watch": "yellow", "ok": "green"}
 
 
@@ -161,6 +163,7 @@ def _show_totals(console: Console, profile: Profile, sides: Sequence[str]) -> No
         median, p95 = getattr(total, f"{side}_us"), getattr(total, f"{side}_p95_us")
         rate = f", {profile.samples * 1e6 / median:,.0f} samples/s" if profile.samples and median else ""
         slower = f"; the profiler adds {profile.overhead[side]:.0%}" if side in profile.overhead else ""
+        slower += ", so times of short ops are rough" if profile.overhead.get(side, 0.0) > _SLOWED else ""
         parts = f"; ops take {profile.accounted[side]:.0%} of it" if side in profile.accounted else ""
         tail = "" if p95 is None else f" (p95 {_us(p95)})"
         console.print(f"{side}: {_us(median)} µs a run{tail}{rate}{parts}{slower}", highlight=False)
