@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.autograd.profiler import record_function
+from torch import Tensor, fx, nn
 from torch.profiler import ProfilerActivity, profile
 
 from inc_tb.adapters.torch.adapter import TorchAdapter, feeds, opened, said
@@ -25,65 +26,72 @@ from inc_tb.adapters.torch.trace import Call, EagerRunner, Runner, call, open_ru
 from inc_tb.adapters.torch.values import is_fake_quantizer, quantization_of, tensors_in
 from inc_tb.adapters.torch.weights import weight_of
 from inc_tb.capture import Batch, Execution, Kernel, Recorded
+from inc_tb.errors import UsageError
 from inc_tb.traces import Slice
 
 _MARK = "inc_tb "
+_record: Any = torch._C._profiler._RecordFunctionFast  # torch.profiler.record_function takes longer than small ops
 _IDLE_CALLS = 50
 _IDLE_RUNS = 20
 _TRACE = "pt.trace.json"
+_Caller = Literal["module", "function", "node"]
 
 
 class TorchTimer:
     resolution_us = 0.001
 
     def __init__(self, model: Any, batch: Batch, threads: int | None = None, like: Any = None) -> None:
+        if torch.autograd._profiler_enabled():
+            raise UsageError("a profiler of torch is running, and there can be only one. Stop it before profiling.")
         self.traces: dict[str, bytes] = {}
         self.notes: list[str] = []
         if hasattr(model, "_orig_mod"):
             self.notes.append("timed without torch.compile, which leaves no modules to be told apart")
         self._module = opened(model)
-        self._cost_us = _profiler_cost()
+        self._costs = _profiler_costs()
         self._recorded: list[Recorded] = []
-        self._profiler: Any = None
-        self._stack = ExitStack()
-        if threads is not None:
-            self._stack.callback(torch.set_num_threads, torch.get_num_threads())
-            torch.set_num_threads(threads)
-        self._stack.enter_context(undisturbed(self._module))
-        self._stack.enter_context(torch.no_grad())
-        leaves = open_runner(opened(like)).leaves if like is not None and like is not model else None
-        runner = open_runner(self._module, leaves)
-        steps = said("the model", self._module, batch, lambda: runner.trace(feeds(self._module, batch))).steps
-        weights = [weight_of(step) for step in steps]
-        self.is_quantized = any(s.quantization or s.is_dynamic for s in steps) or any(
-            weight is not None and weight.quantization is not None for weight in weights
-        )
-        self._run: _TimedRun = _GraphRun(runner) if isinstance(runner, GraphRunner) else _EagerRun(runner)
+        self._last: tuple[Any, list[Kernel]] | None = None
+        with ExitStack() as stack:
+            if threads is not None:
+                stack.callback(torch.set_num_threads, torch.get_num_threads())
+                torch.set_num_threads(threads)
+            stack.enter_context(undisturbed(self._module))
+            stack.enter_context(torch.no_grad())
+            leaves = open_runner(opened(like)).leaves if like is not None and like is not model else None
+            runner = open_runner(self._module, leaves)
+            steps = said("the model", self._module, batch, lambda: runner.trace(feeds(self._module, batch))).steps
+            weights = [weight_of(step) for step in steps]
+            self.is_quantized = any(s.quantization or s.is_dynamic for s in steps) or any(
+                weight is not None and weight.quantization is not None for weight in weights
+            )
+            self._run: _TimedRun = _GraphRun(runner) if isinstance(runner, GraphRunner) else _EagerRun(runner)
+            self._stack = stack.pop_all()
 
     def prepare(self, batch: Batch) -> dict[str, Tensor]:
         return feeds(self._module, batch)
 
     def run(self, prepared: Any) -> float:
         start = time.perf_counter()
-        call(self._module, prepared)
+        said("the model", self._module, prepared, lambda: call(self._module, prepared))
         return time.perf_counter() - start
 
     def run_profiled(self, prepared: Any) -> float:
         clock = _Clock()
-        with profile(activities=[ProfilerActivity.CPU]) as self._profiler:
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
             start = time.perf_counter()
-            self._run.run(prepared, clock)
+            said("the model", self._module, prepared, lambda: self._run.run(prepared, clock))
             took = time.perf_counter() - start
-        self._recorded.append(_recorded(self._profiler, self._run.kernels(clock), 1e6 * start, self._cost_us))
+        kernels = self._run.kernels(clock)
+        costs = [self._costs[caller] for caller in clock.callers]
+        self._recorded.append(_recorded(profiler, kernels, costs, 1e6 * start))
+        self._last = profiler, kernels
         return took
 
     def close(self) -> list[Recorded]:
         self._stack.close()
-        if self._profiler is not None:
-            with tempfile.TemporaryDirectory(prefix="inc-tb-") as folder:
-                path = Path(folder, _TRACE)
-                self._profiler.export_chrome_trace(str(path))
-                self.traces = {_TRACE: path.read_bytes()}
+        if self._last is not None:
+            self.traces = {_TRACE: _exported(*self._last)}
+            self._last = None
         return self._recorded
 
 
@@ -92,22 +100,25 @@ class _Clock:
 
     def __init__(self) -> None:
         self.told: list[Any] = []
+        self.callers: list[_Caller] = []
         self._open: Any = None
 
     def begin(self) -> None:
-        self._open = record_function(f"{_MARK}{len(self.told)}")
+        self._open = _record(f"{_MARK}{len(self.told)}")
         self._open.__enter__()
 
-    def end(self, told: Any) -> None:
+    def end(self, told: Any, caller: _Caller = "node") -> None:
         self._open.__exit__(None, None, None)
         self.told.append(told)
+        self.callers.append(caller)
 
     def visit(self, made: Call) -> Any:
-        self.end(Kernel(made.name, made.kind, (made.name,)))  # the values themselves would keep their memory in use
+        """The call itself is not held: what it returned would keep its memory, and the next call need more."""
+        self.end(Kernel(made.name, made.kind, (made.name,)), "function" if made.module is None else "module")
         return made.value
 
     def passed(self, module: nn.Module | None, arguments: Sequence[Any], value: Any) -> None:
-        self.end(None)
+        self.end(None, "function" if module is None else "module")
         was, is_now = (any(quantization_of(t) is not None for t in tensors_in(v)) for v in (list(arguments), value))
         if was != is_now or is_fake_quantizer(module):
             self.told[-1] = _Conversion(type(module).__name__ if module is not None else "", not is_now)
@@ -162,12 +173,12 @@ class _EagerRun:
         return found
 
 
-def _recorded(profiler: Any, kernels: Sequence[Kernel], start_us: float, cost_us: float) -> Recorded:
+def _recorded(profiler: Any, kernels: Sequence[Kernel], costs_us: Sequence[float], start_us: float) -> Recorded:
     events = list(profiler.events())
     marks = {event.name: event for event in events if event.name.startswith(_MARK)}
     moved = start_us - min((event.time_range.start for event in events), default=0.0)
     executions, slices = [], []
-    for i, kernel in enumerate(kernels):
+    for i, (kernel, cost_us) in enumerate(zip(kernels, costs_us, strict=True)):
         event = marks[f"{_MARK}{i}"]
         begin, took = event.time_range.start + moved, event.time_range.elapsed_us()
         executions.append(Execution(kernel, str(event.thread), begin, max(0.0, took - cost_us)))
@@ -180,24 +191,60 @@ def _recorded(profiler: Any, kernels: Sequence[Kernel], start_us: float, cost_us
     return Recorded(executions, slices)
 
 
+def _exported(profiler: Any, kernels: Sequence[Kernel]) -> bytes:
+    """The profiler's own file, with the names of ops at the marks."""
+    with tempfile.TemporaryDirectory(prefix="inc-tb-") as folder:
+        path = Path(folder, _TRACE)
+        profiler.export_chrome_trace(str(path))
+        written = path.read_bytes()
+    return re.sub(rf'"{_MARK}(\d+)"'.encode(), lambda m: json.dumps(kernels[int(m[1])].name).encode(), written)
+
+
 @cache
-def _profiler_cost() -> float:
+def _profiler_costs() -> dict[_Caller, float]:
     """How much longer the profiler says that a call takes than it does, in µs."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # otherwise it writes to standard error whenever it starts or stops
-    model = nn.Sequential(*(nn.ReLU() for _ in range(_IDLE_CALLS))).eval()
-    run, value = _EagerRun(EagerRunner(model)), torch.zeros(1)
-    whole, told = [], []
-    with torch.no_grad():
-        for _ in range(_IDLE_RUNS):
-            start = time.perf_counter()
-            model(value)
-            whole.append(1e6 * (time.perf_counter() - start) / _IDLE_CALLS)
-            clock = _Clock()
-            with profile(activities=[ProfilerActivity.CPU]) as profiler:
-                run.run({"input": value}, clock)
-            told.append(np.mean([e.duration_us for e in _recorded(profiler, run.kernels(clock), 0.0, 0.0).executions]))
+    modules, functions = nn.Sequential(*(nn.ReLU() for _ in range(_IDLE_CALLS))).eval(), _Functions()
+    graph = GraphRunner(fx.symbolic_trace(functions))
+    with _silenced(), torch.no_grad():
+        return {
+            "module": _cost(modules, _EagerRun(EagerRunner(modules))),
+            "function": _cost(functions, _EagerRun(EagerRunner(functions))),
+            "node": _cost(graph.model, _GraphRun(graph)),
+        }
+
+
+def _cost(model: nn.Module, run: _TimedRun) -> float:
+    whole, told, value = [], [], torch.zeros(1)
+    for _ in range(_IDLE_RUNS):
+        start = time.perf_counter()
+        model(value)
+        whole.append(1e6 * (time.perf_counter() - start) / _IDLE_CALLS)
+        clock = _Clock()
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            run.run({"input": value}, clock)
+        found = _recorded(profiler, run.kernels(clock), [0.0] * len(clock.told), 0.0).executions
+        told.append(np.mean([execution.duration_us for execution in found]))
     # Other work on the machine only makes runs longer, so the shorter ones are nearer to the truth.
     return max(0.0, float(np.percentile(told, 25) - np.percentile(whole, 25)))
+
+
+class _Functions(nn.Module):  # type: ignore[misc]
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        for _ in range(_IDLE_CALLS):
+            input = torch.relu(input)  # noqa: A001
+        return input
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Unless told so when it is first used, torch's profiler writes to standard error whenever it starts or stops."""
+    is_set = "KINETO_LOG_LEVEL" in os.environ
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    try:
+        yield
+    finally:
+        if not is_set:
+            del os.environ["KINETO_LOG_LEVEL"]
 
 
 def name_twins(reference: Any, quantized: Any, batch: Batch) -> dict[str, list[str]]:
