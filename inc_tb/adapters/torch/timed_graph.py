@@ -8,8 +8,9 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from inc_tb.adapters.torch.graphs import GraphRunner
-from inc_tb.adapters.torch.kinds import DEQUANTIZE, QUANTIZE, function_kind
+from inc_tb.adapters.torch.kinds import DEQUANTIZE, QUANTIZE, function_kind, module_kind
 from inc_tb.adapters.torch.trace import call
+from inc_tb.adapters.torch.values import is_fake_quantizer
 from inc_tb.capture import Kernel
 
 _BEGIN, _END = "_inc_tb_begin", "_inc_tb_end"
@@ -56,15 +57,18 @@ class TimedGraph:
         return call(self._module, inputs)
 
     def _kernel(self, node: fx.Node) -> Kernel:
-        kind = _kind(node)
-        is_conversion = kind in QUANTIZE | DEQUANTIZE or kind.startswith("choose_qparams")
+        module = self._runner.modules.get(str(node.target)) if node.op == "call_module" else None
+        kind = module_kind(module) if module is not None else _kind(node)
+        is_fake = is_fake_quantizer(module)
+        is_conversion = is_fake or kind in QUANTIZE | DEQUANTIZE or kind.startswith("choose_qparams")
         own = self._runner.op_of(node)
         if own and not is_conversion:
             return Kernel(node.name, self._runner.kind_of(own), (own,))
-        # Quantized on account of who reads it, as is a weight or what is only rounded; the rest because of who made it.
+        # Quantized on account of who reads it, as is a weight or what is only rounded; the rest because of who made it,
+        # as training has it, where modules round what they write.
         before = node.all_input_nodes[0] if node.all_input_nodes else node
         is_rounding = kind in DEQUANTIZE and (before.op == "get_attr" or _kind(before) in QUANTIZE)
-        is_for_reader = is_conversion and (kind not in DEQUANTIZE or is_rounding)
+        is_for_reader = is_conversion and not is_fake and (kind not in DEQUANTIZE or is_rounding)
         made_by, read_by = self._near(node, is_back=True), self._near(node, is_back=False)
         near = [*read_by, *made_by] if is_for_reader else [*made_by, *read_by]
         return Kernel(node.name, kind or node.name, tuple(near[:1]), is_conversion)

@@ -34,6 +34,7 @@ _record: Any = torch._C._profiler._RecordFunctionFast  # torch.profiler.record_f
 _IDLE_CALLS = 50
 _IDLE_RUNS = 20
 _TRACE = "pt.trace.json"
+_FUSED = nn.MultiheadAttention, nn.TransformerEncoderLayer
 _Caller = Literal["module", "function", "node"]
 
 
@@ -55,6 +56,10 @@ class TorchTimer:
             if threads is not None:
                 stack.callback(torch.set_num_threads, torch.get_num_threads())
                 torch.set_num_threads(threads)
+            if torch.backends.mha.get_fastpath_enabled() and any(isinstance(m, _FUSED) for m in self._module.modules()):
+                self.notes.append("timed without the fast path of attention, which leaves no modules to be told apart")
+                stack.callback(torch.backends.mha.set_fastpath_enabled, True)
+                torch.backends.mha.set_fastpath_enabled(False)
             stack.enter_context(undisturbed(self._module))
             stack.enter_context(torch.no_grad())
             leaves = open_runner(opened(like)).leaves if like is not None and like is not model else None
@@ -120,7 +125,8 @@ class _Clock:
     def passed(self, module: nn.Module | None, arguments: Sequence[Any], value: Any) -> None:
         self.end(None, "function" if module is None else "module")
         was, is_now = (any(quantization_of(t) is not None for t in tensors_in(v)) for v in (list(arguments), value))
-        if was != is_now or is_fake_quantizer(module):
+        fakes = module, getattr(module, "activation_post_process", None)  # which a QuantStub has in training
+        if was != is_now or any(is_fake_quantizer(fake) for fake in fakes):
             self.told[-1] = _Conversion(type(module).__name__ if module is not None else "", not is_now)
 
 
