@@ -10,10 +10,11 @@ from inc_tb.adapters.tensorflow.model import (
     save_model,
 )
 from inc_tb.adapters.tensorflow.switch import TensorFlowSwitches
+from inc_tb.adapters.tensorflow.timer import name_twins, open_timer
 
 __all__ = [
-    "digest_model", "measure_size", "open_adapter", "open_results", "open_switches", "read_graph", "read_inputs",
-    "save_model",
+    "digest_model", "measure_size", "name_twins", "open_adapter", "open_results", "open_switches", "open_timer",
+    "read_graph", "read_inputs", "save_model",
 ]  # fmt: skip
 
 open_adapter, open_switches = TensorFlowAdapter, TensorFlowSwitches

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class FrozenGraph(Graph):
         self.layers = source.layers
         self.tf_graph = self._imported()
         self._tensors: dict[str, Any] = {}
-        self.nodes = {node.name: node for node in _in_order(source.graph_def.node)}
+        self.nodes = {node.name: node for node in in_order(source.graph_def.node)}
         self.readers: dict[str, list[Any]] = defaultdict(list)
         for node in self.nodes.values():
             for name in dict.fromkeys(data_inputs(node)):
@@ -72,6 +72,8 @@ class FrozenGraph(Graph):
         """Nodes that make constants of constants."""
         self._made: dict[str, Array] = {}
         self._skipped: set[str] = set()
+        self.part_of: dict[str, str] = {}
+        """Nodes behind the one that a step is named by, which make its result of its sums -> the step."""
         self._run_time = find_run_time_roundings(self.nodes, data_inputs)
         """Where Keras' int8 layers round what they read to a range of its own: node -> what it is of."""
         scales = {name for rounding in self._run_time.values() for name in rounding.nodes} - set(self._run_time)
@@ -118,6 +120,16 @@ class FrozenGraph(Graph):
         nodes = next(self._run_time[name].nodes for name in rounded if name in self._run_time)
         largest = next((self.nodes[name] for name in nodes if self.nodes[name].op == "Max"), None)
         return tuple(np.ravel(self.raw(data_inputs(largest)[1])).tolist()) if largest is not None else (-1,)
+
+    def conversion(self, name: str) -> Literal["", "quantize", "restore"]:
+        """What a node does that is there for the form of values only."""
+        node, out = self.nodes[name], name_of(name)
+        if name in self._skipped or name in self._run_time or out in self._auxiliary:
+            return "quantize"
+        is_form = self.root.get(out, out) != out or (out in self.constants and "uantize" in node.op)
+        if not is_form or node.op in (*_PASSING, "IdentityN"):
+            return ""
+        return "restore" if self._is_dequantizer(node) or node.op == "Cast" else "quantize"
 
     # reading
 
@@ -259,6 +271,7 @@ class FrozenGraph(Graph):
         if not kept or not self._is_value(kept[0]):
             return
         self._skipped.update(n.name for n in chain)
+        self.part_of.update((n.name, node.name) for n in chain)
         step = Step(
             len(self.steps), node.name, composite or node.op, composite_type(composite) if composite else
             graph_type(node.op), [self.root[i] for i in inputs if i in self.root and self._is_value(i)],
@@ -616,7 +629,7 @@ def _origins(names: Sequence[str]) -> frozenset[str]:
     return frozenset(found - {""})
 
 
-def _in_order(nodes: Sequence[Any]) -> Iterator[Any]:
+def in_order(nodes: Sequence[Any]) -> Iterator[Any]:
     """Every node behind those that it reads from, otherwise as in the file."""
     by_name = {node.name: node for node in nodes}
     done: set[str] = set()

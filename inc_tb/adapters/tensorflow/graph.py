@@ -78,6 +78,12 @@ class Graph(ABC):
         self.producer: dict[str, Step] = {}
         self.consumers: dict[str, list[Step]] = defaultdict(list)
 
+    @property
+    def is_quantized(self) -> bool:
+        """Any of its values or weights."""
+        steps = any(s.weight_quantization is not None or s.is_integer or s.is_dynamic for s in self.steps)
+        return steps or any(value.quantization is not None for value in self.values.values())
+
     def new_value(self, root: str, quantization: Quantization | None = None, *, is_integer: bool = False) -> None:
         self.root[root] = root
         self.values[root] = Value(root, root, quantization, is_integer)

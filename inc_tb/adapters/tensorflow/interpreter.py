@@ -30,8 +30,8 @@ class LiteEngine:
 
     def __init__(self, graph: LiteGraph) -> None:
         self.graph = graph
-        self._whole = _Interpreter(*self._watched(), graph.name)
-        self._pieces: tuple[frozenset[str], _Interpreter, dict[str, int]] | None = None
+        self._whole = Interpreter(*self._watched(), graph.name)
+        self._pieces: tuple[frozenset[str], Interpreter, dict[str, int]] | None = None
 
     def most_samples(self) -> int | None:
         firsts = [i.shape[0] for i in self.graph.inputs if i.shape]
@@ -62,25 +62,18 @@ class LiteEngine:
         cut = frozenset(root for root in given if root in self.graph.producer)
         if self._pieces is None or self._pieces[0] != cut:
             content, floats, places = self._cut_out(cut)
-            self._pieces = cut, _Interpreter(content, floats, self.graph.name), places
+            self._pieces = cut, Interpreter(content, floats, self.graph.name), places
         _, interpreter, places = self._pieces
         arrays = {place: stored(self.graph, root, given[root]) for root, place in places.items()}
         made = interpreter.run({**self._given(feeds), **arrays}, [int(root) for root in roots])
         return {root: self._as_read(root, array, False) for root, array in zip(roots, made, strict=True)}
 
     def _watched(self) -> tuple[bytes, dict[int, int]]:
-        model, main = self._copied()
+        model, main = copied(self.graph)
         # What is quantized behind an op is read there, too.
         places = [int(i) for root in self.graph.producer for i in (root, self.graph.values[root].read)]
         places += [int(value.read) for value in self.graph.values.values() if value.read != value.root]
         return self._with_results(model, main, places)
-
-    def _copied(self) -> tuple[Any, Any]:
-        model, main = copy.copy(self.graph.model), copy.copy(self.graph.main)
-        model.subgraphs = [main, *self.graph.model.subgraphs[1:]]
-        model.signatureDefs = None
-        main.tensors, main.operators = list(main.tensors), list(main.operators)
-        return model, main
 
     def _with_results(self, model: Any, main: Any, places: Sequence[int]) -> tuple[bytes, dict[int, int]]:
         """With these results, whole numbers dequantized by the kernels that ship: -> where each of them is."""
@@ -100,7 +93,7 @@ class LiteEngine:
 
     def _cut_out(self, cut: frozenset[str]) -> tuple[bytes, dict[int, int], dict[str, int]]:
         """The file with an input of its own wherever one of these values is read."""
-        model, main = self._copied()
+        model, main = copied(self.graph)
         read = {str(i) for op in main.operators for i in op.inputs}
         places: dict[str, int] = {}
         for root in sorted(cut & read, key=int):
@@ -121,20 +114,20 @@ class LiteEngine:
         return changed
 
 
-class _Interpreter:
+class Interpreter:
     """`floats` tells where the dequantized form of a result is."""
 
-    def __init__(self, content: bytes, floats: Mapping[int, int], name: str) -> None:
+    def __init__(self, content: bytes, floats: Mapping[int, int], name: str, threads: int | None = None) -> None:
         self._content, self._floats, self._name = content, floats, name
-        self._shapes: dict[int, tuple[int, ...]] = {}
-        self._interpreter = opened(content, name)
+        self._shapes: dict[int, tuple[int, ...]] | None = None
+        self._interpreter = opened(content, name, threads=threads)
         self._is_plain = False
 
     def run(self, given: Mapping[int, Array], wanted: Sequence[int]) -> list[Array]:
         try:
             return self._run(given, wanted)
         except (ValueError, RuntimeError) as error:
-            self._shapes = {}
+            self._shapes = None
             if not self._is_plain:  # a delegate may refuse what TFLite's own kernels take
                 self._is_plain, self._interpreter = True, opened(self._content, self._name, is_plain=True)
                 return self.run(given, wanted)
@@ -144,6 +137,12 @@ class _Interpreter:
             ) from error
 
     def _run(self, given: Mapping[int, Array], wanted: Sequence[int]) -> list[Array]:
+        self.feed(given)
+        self.invoke()
+        return [self._interpreter.get_tensor(self._floats.get(place, place)) for place in wanted]
+
+    def feed(self, given: Mapping[int, Array]) -> None:
+        """By the places of the inputs; ValueError or RuntimeError where it does not take them."""
         shapes = {place: array.shape for place, array in given.items()}
         if shapes != self._shapes:
             with quiet():
@@ -153,8 +152,18 @@ class _Interpreter:
             self._shapes = shapes
         for place, array in given.items():
             self._interpreter.set_tensor(place, array)
+
+    def invoke(self) -> None:
         self._interpreter.invoke()
-        return [self._interpreter.get_tensor(self._floats.get(place, place)) for place in wanted]
+
+
+def copied(graph: LiteGraph) -> tuple[Any, Any]:
+    """The file and its main part, to be changed."""
+    model, main = copy.copy(graph.model), copy.copy(graph.main)
+    model.subgraphs = [main, *graph.model.subgraphs[1:]]
+    model.signatureDefs = None
+    main.tensors, main.operators = list(main.tensors), list(main.operators)
+    return model, main
 
 
 def _dequantize_code() -> Any:
@@ -179,13 +188,14 @@ def stored(graph: LiteGraph, root: str, array: Array) -> Array:
     return np.ascontiguousarray(array, np.dtype(graph.dtype(root)))
 
 
-def opened(content: bytes, name: str, *, is_plain: bool = False) -> Any:
-    """An interpreter with the kernels that ship, or with TFLite's own alone."""
+def opened(content: bytes, name: str, *, is_plain: bool = False, threads: int | None = None) -> Any:
+    """An interpreter with the kernels that ship, or with TFLite's own alone; on all cores unless told otherwise."""
     resolver = tf.lite.experimental.OpResolverType
     try:
         with quiet():
             return tf.lite.Interpreter(
-                model_content=content, num_threads=cpu_count() or 1, experimental_preserve_all_tensors=is_plain,
+                model_content=content, num_threads=threads or cpu_count() or 1,
+                experimental_preserve_all_tensors=is_plain,
                 experimental_op_resolver_type=resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES if is_plain else resolver.AUTO,
             )  # fmt: skip
     except (ValueError, RuntimeError) as error:

@@ -106,11 +106,11 @@ class Matching:
 
     def _match_inputs(self) -> list[dict[str, str]]:
         mine, theirs = ([i.name for i in graph.inputs] for graph in (self.reference, self.quantized))
-        plain = {_plain(name): name for name in theirs}
+        plain = {plain_name(name): name for name in theirs}
         if set(mine) == set(theirs):
             return [{name: name for name in mine}]
-        if all(_plain(name) in plain for name in mine) and len(plain) == len(theirs) == len(mine):
-            return [{name: plain[_plain(name)] for name in mine}]
+        if all(plain_name(name) in plain for name in mine) and len(plain) == len(theirs) == len(mine):
+            return [{name: plain[plain_name(name)] for name in mine}]
         found = [dict(zip(mine, order, strict=True)) for order in self._input_orders(theirs)]
         if len(mine) != len(theirs) or not found:
             raise MismatchError(
@@ -634,7 +634,7 @@ class Matching:
         return found is None or alike(found.reference, found.quantized) > _SAME_WEIGHTS
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Without what exporters put around the name of an input."""
     return re.sub(r"^(serving_default_|args_)|(:\d+)$", "", name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from inc_tb.adapters.tensorflow.frozen import FrozenGraph
 from inc_tb.adapters.tensorflow.interpreter import opened, stored
 from inc_tb.adapters.tensorflow.library import tf
 from inc_tb.adapters.tensorflow.lite import LiteGraph
+from inc_tb.adapters.tensorflow.match import plain_name
 from inc_tb.adapters.tensorflow.quiet import quiet
 from inc_tb.adapters.tensorflow.source import Frozen, first_line, open_source
 from inc_tb.capture import Array, Batch, Input
@@ -39,19 +40,33 @@ def _any_number(described: Input) -> Input:
 def open_results(model: Any) -> _Run:
     """With the kernels that ship: delegates, and whatever TensorFlow rewrites."""
     graph = open_graph(model)
-    run, inputs = _run_graph(graph) if isinstance(graph, FrozenGraph) else _run_lite(graph), graph.inputs
-    sizes = [i.shape[0] for i in inputs if i.is_known and i.shape]
-    at_once = next((n for n in sizes if n is not None), None)
-    known = [_any_number(i) for i in inputs]
+    run = _run_graph(graph) if isinstance(graph, FrozenGraph) else _run_lite(graph)
 
     def results(batch: Batch) -> list[Array]:
-        feeds = fitted(batch, known, at_once)
-        if at_once is None:
-            return run(feeds)
-        parts = [run(part) for part in split(feeds, at_once, at_once)]
+        parts = [run(part) for part in fitting_parts(batch, graph.inputs)]
+        if len(parts) == 1:
+            return parts[0]
         return [np.concatenate(arrays) if arrays[0].ndim else arrays[0] for arrays in zip(*parts, strict=True)]
 
     return results
+
+
+def fitting_parts(batch: Batch, inputs: Sequence[Input]) -> list[dict[str, Array]]:
+    """The batch, as many samples at a time as the model takes."""
+    sizes = [i.shape[0] for i in inputs if i.is_known and i.shape]
+    at_once = next((n for n in sizes if n is not None), None)
+    feeds = fitted(batch, [_any_number(i) for i in inputs], at_once)
+    return [feeds] if at_once is None else list(split(feeds, at_once, at_once))
+
+
+def fed(batch: Batch, inputs: Sequence[Input]) -> list[dict[str, Array]]:
+    """The same for a batch that may be named as the inputs of the model that this one was made of."""
+    plain = {plain_name(name): array for name, array in batch.items()}
+    if len(inputs) == len(batch) == 1:
+        batch = {inputs[0].name: next(iter(batch.values()))}
+    elif {plain_name(i.name) for i in inputs} == set(plain) and len(plain) == len(batch):
+        batch = {i.name: plain[plain_name(i.name)] for i in inputs}
+    return fitting_parts(batch, inputs)
 
 
 def _run_graph(graph: FrozenGraph) -> _Run:
@@ -64,7 +79,7 @@ def _run_graph(graph: FrozenGraph) -> _Run:
         try:
             return [np.asarray(a) for a in session.run(tensors, {places[name]: a for name, a in feeds.items()})]
         except (tf.errors.OpError, ValueError, TypeError) as error:
-            raise _cannot_run(graph.name, "TensorFlow", error) from error
+            raise cannot_run(graph.name, "TensorFlow", error) from error
 
     return run
 
@@ -89,7 +104,7 @@ def _run_lite(graph: LiteGraph) -> _Run:
             return [_real(graph, int(place), interpreter.get_tensor(int(place))) for place in graph.main.outputs]
         except (ValueError, RuntimeError) as error:
             shapes = {}
-            raise _cannot_run(graph.name, "TFLite", error) from error
+            raise cannot_run(graph.name, "TFLite", error) from error
 
     return run
 
@@ -99,7 +114,7 @@ def _real(graph: LiteGraph, place: int, array: Array) -> Array:
     return dequantize(array, quantization) if quantization is not None else array
 
 
-def _cannot_run(name: str, who: str, error: Exception) -> MismatchError:
+def cannot_run(name: str, who: str, error: Exception) -> MismatchError:
     return MismatchError(
         f"{name}: {who} cannot run this batch ({first_line(error)}). Check that the data is what the model was made "
         "for."

@@ -65,6 +65,8 @@ def open_source(model: Any) -> Frozen | Lite:
         return _lite(bytes(model), "the given TFLite model")
     if isinstance(model, tf.compat.v1.GraphDef):
         return _from_graph_def(model, "the given GraphDef")
+    if isinstance(model, tf.Graph):
+        return _from_graph_def(model.as_graph_def(), "the given Graph")
     if hasattr(model, "structured_input_signature") and hasattr(model, "graph"):
         return _from_function(model, describe(model))
     if hasattr(model, "get_concrete_function"):
