@@ -63,15 +63,12 @@ def profile(
     blocks = _blocks(runs)
     for block, share in enumerate(blocks):
         timers: list[Timer] = []
-        with ExitStack() as failing:
-            for m in models:
+        with ExitStack() as closing:  # what was changed last is restored first, also when a run fails
+            for m, found in zip(models, measured, strict=True):
                 timers.append(open_timer(m, held[0], threads, like=model))
-                failing.callback(timers[-1].close)
+                closing.callback(found.add, timers[-1], share, is_last=block == len(blocks) - 1)
             with _undisturbed():
-                _run_block(timers, measured, held, warmup, share)
-            failing.pop_all()
-        for timer, found in reversed(list(zip(timers, measured, strict=True))):  # changed last, restored first
-            found.add(timer, timer.close()[-share:], is_last=block == len(blocks) - 1)
+                _run_block(timers, measured, held, warmup, share, is_turned=block % 2 > 0)
         if progress is not None:
             progress(sum(blocks[: block + 1]), runs)
     sides: list[Side] = ["fp32", "int8"] if len(models) > 1 else ["int8" if measured[0].is_quantized else "fp32"]
@@ -128,11 +125,14 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _run_block(
-    timers: Sequence[Timer], measured: Sequence[Measured], batches: Sequence[Batch], warmup: int, runs: int
-) -> None:
+    timers: Sequence[Timer], measured: Sequence[Measured], batches: Sequence[Batch], warmup: int, runs: int,
+    *, is_turned: bool,
+) -> None:  # fmt: skip
     """Both models with each batch, in turns as to which comes first; once as it ships and once with the profiler."""
     prepared = [[timer.prepare(batch) for batch in batches] for timer in timers]
     order = list(range(len(timers)))
+    if is_turned:
+        order.reverse()
     for run in range(-warmup, runs):
         for is_profiled in (False, True):
             for i in order:
@@ -147,7 +147,8 @@ def _notes(rows: Sequence[ProfileRow], measured: Mapping[Side, Measured]) -> Ite
     """What the reader should know before believing the numbers."""
     for side, found in measured.items():
         yield from found.notes
-        times = [us for row in rows if row.op for us in (getattr(row, f"{side}_us"), row.convert_us) if us is not None]
+        itself = [getattr(row, f"{side}_us") or 0.0 for row in rows if row.op]
+        times = [*itself, *(row.convert_us for row in rows if side == "int8")]
         if sum(times) < (1 - _APART) * found.accounted_us:
             yield (
                 f"the machine was busy: the medians of the {side} ops add up to {sum(times) / found.accounted_us:.0%} "

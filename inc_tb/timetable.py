@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from inc_tb.capture import Execution, Kernel, Recorded, Timer
+from inc_tb.capture import Execution, Kernel, Timer
 from inc_tb.noise import Times, difference
 from inc_tb.records import ProfileRow, Span
 from inc_tb.traces import Slice
@@ -35,7 +35,9 @@ class Measured:
     resolution_us: float = 0.0
     is_quantized: bool = False
 
-    def add(self, timer: Timer, recorded: Sequence[Recorded], *, is_last: bool) -> None:
+    def add(self, timer: Timer, runs: int, *, is_last: bool) -> None:
+        """Closes the timer and takes what it saw of its last `runs`."""
+        recorded = timer.close()[-runs:]
         self.runs += [found.executions for found in recorded]
         self.resolution_us, self.is_quantized = timer.resolution_us, timer.is_quantized
         if is_last:

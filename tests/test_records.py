@@ -402,4 +402,5 @@ def test_golden(version: int) -> None:
     if version == 2:
         assert [effect.kind for effect in run.suggestions[0].effects] == ["recovers", "costs", "costs"]
         assert run.profile is not None
-        assert run.profile.rows[0] == ProfileRow("/conv1/Conv", "Conv", 12.0, 4.0, 1.0, spans=[Span("fp32", 0, 0.0, 12.0)])
+        span = Span("fp32", 0, 0.0, 12.0)
+        assert run.profile.rows[0] == ProfileRow("/conv1/Conv", "Conv", 12.0, 4.0, 1.0, spans=[span])

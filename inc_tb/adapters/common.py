@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from inc_tb.capture import Array, Batch, Input
+from inc_tb.capture import Array, Batch, Input, Kernel
 from inc_tb.errors import MismatchError
 from inc_tb.records import Op
 from inc_tb.traces import TraceEvent
@@ -76,16 +75,51 @@ def covered(ends: Sequence[Collection[str]], sources: Mapping[str, Collection[st
     return found
 
 
-def outermost(events: Sequence[TraceEvent]) -> list[TraceEvent]:
-    """Without those that lie inside of another of the same thread, as the nodes of a loop's body do."""
-    found: list[TraceEvent] = []
-    end: dict[str, float] = {}
+def outermost(events: Sequence[TraceEvent]) -> list[tuple[TraceEvent, int]]:
+    """Without those that lie inside of another of the same thread, as the nodes of a loop's body do; and how many do."""
+    found: list[tuple[TraceEvent, int]] = []
+    last: dict[str, int] = {}
     for event in sorted(events, key=lambda e: (e.start_us, -e.duration_us)):
-        stop = event.start_us + event.duration_us
-        if stop > end.get(event.thread, -math.inf):
-            found.append(event)
-            end[event.thread] = stop
+        around, count = found[last[event.thread]] if event.thread in last else (None, 0)
+        if around is not None and event.start_us + event.duration_us <= around.start_us + around.duration_us:
+            found[last[event.thread]] = around, count + 1
+        else:
+            last[event.thread] = len(found)
+            found.append((event, 0))
     return found
+
+
+def on_account(
+    kernels: Sequence[Kernel], before: Sequence[Sequence[int]], for_reader: Collection[int]
+) -> Iterator[Kernel]:
+    """Conversions with the op on whose account they are there; `before` has the kernels that each reads from.
+
+    Those in `for_reader` are there for the op that reads them, the others because of the one before them.
+    """
+    after: list[list[int]] = [[] for _ in kernels]
+    for at, found in enumerate(before):
+        for source in found:
+            after[source].append(at)
+    for at, kernel in enumerate(kernels):
+        if kernel.ops or not kernel.is_conversion:
+            yield kernel
+            continue
+        ways = (after, before) if at in for_reader else (before, after)
+        near = (kernels[k].ops for way in ways for k in _nearest(at, way, kernels))
+        yield kernel._replace(ops=next(near, ())[:1])
+
+
+def _nearest(start: int, near: Sequence[Sequence[int]], kernels: Sequence[Kernel]) -> Iterator[int]:
+    """In one direction, the kernels that compute ops."""
+    waiting, seen = [start], {start}
+    while waiting:
+        for k in near[waiting.pop(0)]:
+            if k not in seen:
+                seen.add(k)
+                if kernels[k].ops and not kernels[k].is_conversion:
+                    yield k
+                else:
+                    waiting.append(k)
 
 
 def with_unmatched(twins: dict[str, list[str]], sources: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from glob import escape as escape_glob
 from pathlib import Path
 
@@ -73,6 +74,8 @@ def profile(
         raise UsageError(f"--trace {trace}: there is no folder {trace.parent}; expected a file to write to.")
     found_run = _diagnosed(logdir, model, quantized) if run is None and quantized is not None else None
     folder = found_run or run_folder(logdir, run, name_of(quantized or model))
+    if threads is not None:
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(threads))  # TensorFlow looks at it once, when it is loaded
     first = as_model(model)
     second = as_model(quantized) if quantized is not None else None
     batches = open_data(data, read_inputs(first), batch_size)

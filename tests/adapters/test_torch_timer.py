@@ -214,14 +214,14 @@ class Encoder(nn.Module):
         return x
 
 
-@pytest.mark.parametrize(("kind", "shape"), [(Net, (4, 3, 32, 32)), (Encoder, (4, 32, 128))])
+@pytest.mark.parametrize(("kind", "shape"), [(Net, (8, 3, 48, 48)), (Encoder, (8, 64, 128))])
 def test_ops_account_for_the_whole(kind: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
     model, x = zoo.made(kind), np.random.default_rng(1).normal(size=shape).astype(np.float32)
     quantized = zoo.fx_static(model, {"x": x}) if kind is Net else zoo.dynamic(model, nn.Linear)
 
     def attempts() -> Iterator[bool]:  # other programs may run at the same time
         for _ in range(3):
-            found = profile(model, [{"x": x}], quantized=quantized, runs=20)
+            found = profile(model, [{"x": x}], quantized=quantized, runs=20, threads=1)
             yield all(0.85 < share < 1.15 for share in found.accounted.values())
 
     assert any(attempts())
@@ -375,7 +375,7 @@ def test_values_are_not_held() -> None:
     timer.run(prepared)
     timer.run_profiled(prepared)
     timer.close()
-    assert alive == [False, False]
+    assert alive == [False] * 3  # a profiled run comes after another, which fills the caches
 
 
 def test_compiled_models_are_timed_without_torch_compile() -> None:

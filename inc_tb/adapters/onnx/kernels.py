@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx
 
-from inc_tb.adapters.common import covered
-from inc_tb.adapters.onnx.graph import Graph
-from inc_tb.adapters.onnx.model import DEQUANTIZE, QUANTIZE, all_inputs
+from inc_tb.adapters.common import covered, on_account
+from inc_tb.adapters.onnx.graph import Graph, base_type
+from inc_tb.adapters.onnx.model import DEQUANTIZE, QUANTIZE, all_inputs, attribute
 from inc_tb.capture import Kernel
 
 _FOR_READER = {QUANTIZE, "DynamicQuantizeLinear", "ReorderInput"}
@@ -64,9 +64,11 @@ def find_kernels(graph: Graph, named: Mapping[str, onnx.NodeProto], optimized: o
     for node, inside in zip(optimized.node, covered(_find_ends(optimized.node, named, sources), sources), strict=True):
         steps = {n: step_at[n] for n in inside if n in step_at and named[n].op_type not in _CONVERSIONS}
         helped = {n: scaled_at[n] for n in inside if n in scaled_at}
-        first = sorted((steps or helped).values(), key=lambda s: (not s.weight, s.index))
+        kind = base_type(node.op_type)
+        first = sorted((steps or helped).values(), key=lambda s: (not s.weight, s.type != kind, s.index))
         found.append(Kernel(node.name, node.op_type, tuple(dict.fromkeys(s.name for s in first)), not steps))
-    return {kernel.name: kernel for kernel in _on_account(found, optimized.node)}
+    for_reader = {i for i, node in enumerate(optimized.node) if _is_for_reader(node)}
+    return {kernel.name: kernel for kernel in on_account(found, _before(optimized.node), for_reader)}
 
 
 def _find_ends(
@@ -87,7 +89,7 @@ def _find_ends(
         ends.append([n for n in written if kernel.op_type not in _MOVING or named[n].op_type == kernel.op_type])
         known.update(ends[-1])
     for kernel, name, found in zip(kernels, names, ends, strict=True):
-        if not found and name in named and kernel.op_type not in _MOVING:
+        if not found and name in named and (kernel.op_type not in _MOVING or named[name].op_type == kernel.op_type):
             found.append(name)
         is_named_after = bool(found) and not any(out in writer for out in kernel.output)
         while is_named_after and len(readers[found[-1]]) == 1:
@@ -99,31 +101,13 @@ def _find_ends(
     return ends
 
 
-def _on_account(kernels: Sequence[Kernel], nodes: Sequence[onnx.NodeProto]) -> Iterator[Kernel]:
-    """Conversions with the op on whose account they are there."""
+def _before(nodes: Sequence[onnx.NodeProto]) -> list[list[int]]:
+    """The kernels that each reads from."""
     writer = {out: i for i, node in enumerate(nodes) for out in node.output if out}
-    before = [[writer[i] for i in all_inputs(node) if i in writer] for node in nodes]
-    after: list[list[int]] = [[] for _ in nodes]
-    for i, found in enumerate(before):
-        for source in found:
-            after[source].append(i)
-    for i, kernel in enumerate(kernels):
-        if kernel.ops:
-            yield kernel
-            continue
-        ways = (after, before) if kernel.type in _FOR_READER else (before, after)
-        near = (kernels[k].ops for way in ways for k in _nearest(i, way, kernels))
-        yield kernel._replace(ops=next(near, ())[:1])
+    return [[writer[i] for i in all_inputs(node) if i in writer] for node in nodes]
 
 
-def _nearest(start: int, near: Sequence[Sequence[int]], kernels: Sequence[Kernel]) -> Iterator[int]:
-    """In one direction, the kernels that compute something."""
-    waiting, seen = [start], {start}
-    while waiting:
-        for k in near[waiting.pop(0)]:
-            if k not in seen:
-                seen.add(k)
-                if kernels[k].is_conversion:
-                    waiting.append(k)
-                else:
-                    yield k
+def _is_for_reader(node: onnx.NodeProto) -> bool:
+    """Also where channels are moved to the end, as kernels for integers want them."""
+    order = list(attribute(node, "perm", ())) if node.op_type == "Transpose" else []
+    return node.op_type in _FOR_READER or (len(order) > 2 and order == [0, *range(2, len(order)), 1])

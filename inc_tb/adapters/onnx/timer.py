@@ -100,7 +100,7 @@ def _recorded(
         for e in inside
     ]
     timed = outermost([e for e in inside if e.name.endswith(_KERNEL)])
-    return Recorded([_executed(e, kernels, moved, cost_us) for e in timed], slices)
+    return Recorded([_executed(e, kernels, moved, cost_us * (1 + inner)) for e, inner in timed], slices)
 
 
 def _executed(event: TraceEvent, kernels: dict[str, Kernel], moved: float, cost_us: float) -> Execution:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from inc_tb.adapters.common import covered
+from inc_tb.adapters.common import covered, on_account
 from inc_tb.adapters.tensorflow.frozen import FrozenGraph, data_inputs, in_order
 from inc_tb.adapters.tensorflow.graph import Step
 from inc_tb.adapters.tensorflow.kinds import LOOPS, graph_type
@@ -90,39 +90,6 @@ def _without_optimizer(name: str, known: Collection[str]) -> str:
     while rest and scope + rest not in known:
         rest = rest.partition("_")[2]
     return scope + rest
-
-
-def on_account(
-    kernels: Sequence[Kernel], before: Sequence[Sequence[int]], for_reader: Collection[int]
-) -> Iterator[Kernel]:
-    """Conversions with the op on whose account they are there; `before` has the kernels that each reads from.
-
-    Those in `for_reader` are there for the op that reads them, the others because of the one before them.
-    """
-    after: list[list[int]] = [[] for _ in kernels]
-    for at, found in enumerate(before):
-        for source in found:
-            after[source].append(at)
-    for at, kernel in enumerate(kernels):
-        if kernel.ops or not kernel.is_conversion:
-            yield kernel
-            continue
-        ways = (after, before) if at in for_reader else (before, after)
-        near = (kernels[k].ops for way in ways for k in _nearest(at, way, kernels))
-        yield kernel._replace(ops=next(near, ())[:1])
-
-
-def _nearest(start: int, near: Sequence[Sequence[int]], kernels: Sequence[Kernel]) -> Iterator[int]:
-    """In one direction, the kernels that compute ops."""
-    waiting, seen = [start], {start}
-    while waiting:
-        for k in near[waiting.pop(0)]:
-            if k not in seen:
-                seen.add(k)
-                if kernels[k].ops:
-                    yield k
-                else:
-                    waiting.append(k)
 
 
 def noticed(runs: Sequence[Recorded]) -> list[Recorded]:

@@ -11,8 +11,8 @@ import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
+from inc_tb.adapters.common import on_account
 from inc_tb.adapters.tensorflow.interpreter import copied
-from inc_tb.adapters.tensorflow.kernels import on_account
 from inc_tb.adapters.tensorflow.lite import LiteGraph
 from inc_tb.capture import Kernel
 

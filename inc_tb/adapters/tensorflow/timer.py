@@ -48,8 +48,7 @@ class _Event(NamedTuple):
 
 class GraphTimer:
     """A session as it ships: grappler's rewrites, and as many threads as TensorFlow thinks fit, for kernels and for ops
-    that do not wait for each other. With `threads` it is so many for both. What `Session.run` looks up at every call,
-    which takes longer than a small model, is looked up once.
+    that do not wait for each other. With `threads` it is so many for both.
     """
 
     resolution_us = 0.001

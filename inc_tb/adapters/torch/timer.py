@@ -22,7 +22,7 @@ from inc_tb.adapters.torch.adapter import TorchAdapter, feeds, opened, said
 from inc_tb.adapters.torch.graphs import GraphRunner
 from inc_tb.adapters.torch.state import undisturbed
 from inc_tb.adapters.torch.timed_graph import TimedGraph
-from inc_tb.adapters.torch.trace import Call, EagerRunner, Runner, call, open_runner
+from inc_tb.adapters.torch.trace import Call, EagerRunner, Runner, arranged, open_runner
 from inc_tb.adapters.torch.values import is_fake_quantizer, quantization_of, tensors_in
 from inc_tb.adapters.torch.weights import weight_of
 from inc_tb.capture import Batch, Execution, Kernel, Recorded
@@ -36,6 +36,12 @@ _IDLE_RUNS = 20
 _TRACE = "pt.trace.json"
 _FUSED = nn.MultiheadAttention, nn.TransformerEncoderLayer
 _Caller = Literal["module", "function", "node"]
+
+
+class _Prepared(NamedTuple):
+    inputs: dict[str, Tensor]
+    positional: list[Tensor]
+    named: dict[str, Tensor]
 
 
 class TorchTimer:
@@ -72,19 +78,22 @@ class TorchTimer:
             self._run: _TimedRun = _GraphRun(runner) if isinstance(runner, GraphRunner) else _EagerRun(runner)
             self._stack = stack.pop_all()
 
-    def prepare(self, batch: Batch) -> dict[str, Tensor]:
-        return feeds(self._module, batch)
+    def prepare(self, batch: Batch) -> _Prepared:
+        inputs = feeds(self._module, batch)
+        return _Prepared(inputs, *arranged(self._module, inputs))
 
     def run(self, prepared: Any) -> float:
+        inputs, positional, named = prepared
         start = time.perf_counter()
-        said("the model", self._module, prepared, lambda: call(self._module, prepared))
+        said("the model", self._module, inputs, lambda: self._module(*positional, **named))
         return time.perf_counter() - start
 
     def run_profiled(self, prepared: Any) -> float:
         clock = _Clock()
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            self.run(prepared)  # starting a profiler has emptied the caches
             start = time.perf_counter()
-            said("the model", self._module, prepared, lambda: self._run.run(prepared, clock))
+            said("the model", self._module, prepared.inputs, lambda: self._run.run(prepared.inputs, clock))
             took = time.perf_counter() - start
         kernels = self._run.kernels(clock)
         costs = [self._costs[caller] for caller in clock.callers]
@@ -182,7 +191,8 @@ class _EagerRun:
 def _recorded(profiler: Any, kernels: Sequence[Kernel], costs_us: Sequence[float], start_us: float) -> Recorded:
     events = list(profiler.events())
     marks = {event.name: event for event in events if event.name.startswith(_MARK)}
-    moved = start_us - min((event.time_range.start for event in events), default=0.0)
+    first = min((event.time_range.start for event in marks.values()), default=0.0)  # before it the caches were filled
+    moved = start_us - first
     executions, slices = [], []
     for i, (kernel, cost_us) in enumerate(zip(kernels, costs_us, strict=True)):
         event = marks[f"{_MARK}{i}"]
@@ -192,7 +202,7 @@ def _recorded(profiler: Any, kernels: Sequence[Kernel], costs_us: Sequence[float
     slices += [
         Slice("", str(event.thread), event.name, event.time_range.start + moved, event.time_range.elapsed_us())
         for event in events
-        if event.name not in marks
+        if event.name not in marks and event.time_range.start >= first
     ]
     return Recorded(executions, slices)
 

@@ -392,21 +392,26 @@ def describe_module(step: Step, module: nn.Module) -> None:
 
 def call(model: nn.Module, inputs: Mapping[str, Tensor]) -> Any:
     """By name where the model has names for what it takes; a single input may have any name."""
+    positional, named = arranged(model, inputs)
+    return model(*positional, **named)
+
+
+def arranged(model: nn.Module, inputs: Mapping[str, Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
+    """What is given by position, and what by name."""
     parameters = inspect.signature(model.forward).parameters.values()
     if all(name.startswith(ANY) for name in inputs):
-        return model(*inputs.values())
+        return list(inputs.values()), {}
     by_name = _exported_names(model)
     first = [
         p.name
         for p in parameters
         if p.name in inputs and (p.kind is p.POSITIONAL_ONLY or (by_name is not None and p.name not in by_name))
     ]
-    named = {name: value for name, value in inputs.items() if name not in first}
     names = input_names(model)
     if names is None or set(inputs) <= set(names):
-        return model(*(inputs[name] for name in first), **named)
+        return [inputs[name] for name in first], {n: value for n, value in inputs.items() if n not in first}
     if len(inputs) == 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return model(*inputs.values())
+        return list(inputs.values()), {}
     raise MismatchError(
         f"the data has the arrays {sorted(inputs)}, the model takes {names}. Name the arrays as the arguments of its "
         "forward."
