@@ -163,7 +163,9 @@ def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
     runs = [inc_tb.load(tmp_path / "nc_workspace" / t["name"]) for t in (full, by_mse, suggested)]
     assert [run.trial.accuracy for run in runs] == [full["accuracy"], by_mse["accuracy"], suggested["accuracy"]]
     assert runs[0].suggestions[0].rule == "outlier_channels"
-    assert runs[2].suggestions == []
+    assert {s.rule for s in runs[2].suggestions} <= {"slower_in_int8"}
+    assert all(run.profile is not None and "/conv1/Conv" in {row.op for row in run.profile.rows} for run in runs)
+    assert [e.unit for e in runs[0].suggestions[0].effects if e.unit == "µs"] == ["µs"]
 
 
 def test_demo_prints_the_next_command(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def covered(ends: Sequence[Collection[str]], sources: Mapping[str, Collection[st
 
 
 def outermost(events: Sequence[TraceEvent]) -> list[tuple[TraceEvent, int]]:
-    """Without those that lie inside of another of the same thread, as the nodes of a loop's body do; and how many do."""
+    """Without those inside of another of the same thread, such as a loop's body; with the number of those inside."""
     found: list[tuple[TraceEvent, int]] = []
     last: dict[str, int] = {}
     for event in sorted(events, key=lambda e: (e.start_us, -e.duration_us)):

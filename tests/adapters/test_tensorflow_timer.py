@@ -121,7 +121,8 @@ def test_ops_add_up_to_the_whole(kind):
         whole.append(1e6 * timer.run(prepared))
         timer.run_profiled(prepared)
     sums = [sum(e.duration_us for e in run.executions) for run in timer.close()]
-    assert np.median(sums[5:]) == pytest.approx(np.median(whole[5:]), rel=0.15)
+    # Other programs only make runs longer, so the faster quarter tells what the model takes.
+    assert np.percentile(sums[5:], 25) == pytest.approx(np.percentile(whole[5:], 25), rel=0.15)
 
 
 def test_a_fixed_batch_size_is_run_as_often_as_it_fits():
