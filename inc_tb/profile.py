@@ -22,6 +22,7 @@ from inc_tb.capture import (
 )
 from inc_tb.data import as_batch, is_one_batch, open_data
 from inc_tb.errors import DataError, ModelError, UsageError
+from inc_tb.noise import LEAST_BLOCKS
 from inc_tb.records import GraphNode, ProfileRow
 from inc_tb.timetable import Measured, Side, tabulate
 from inc_tb.timing import Profile
@@ -30,7 +31,7 @@ Progress = Callable[[int, int], None]
 MOST_BATCHES = 8
 MOST_BLOCKS = 10
 LEAST_RUNS = 5
-"""In a block, where there are enough runs for more than one."""
+"""In a block, where there are enough runs for blocks that can be compared."""
 _APART = 0.15
 _COARSE = 10
 """Times of fewer ticks of the clock than this are rough."""
@@ -107,7 +108,7 @@ def _hold(batches: Any, inputs: Sequence[Input]) -> list[Batch]:
 
 def _blocks(runs: int) -> list[int]:
     """How many runs there are after each opening of the models."""
-    count = max(1, min(MOST_BLOCKS, runs // LEAST_RUNS))
+    count = max(1, min(MOST_BLOCKS, max(runs // LEAST_RUNS, min(runs // 2, LEAST_BLOCKS))))
     return [runs // count + (i < runs % count) for i in range(count)]
 
 

@@ -393,7 +393,7 @@ WRONG: dict[str, tuple[Callable[[Path], list[object]], list[str]]] = {
     "tolerance": (lambda d: [HARD, *GOOD, "--tolerance", -1], ["--tolerance"]),
     "max trials": (lambda d: [HARD, *GOOD, "--max-trials", 0], ["--max-trials"]),
     "timeout": (lambda d: [HARD, *GOOD, "--timeout", -1], ["--timeout"]),
-    "objective": (lambda d: [HARD, *GOOD, "--objective", "speed"], ["speed", "latency, size or file.py:function"]),
+    "objective": (lambda d: [HARD, *GOOD, "--objective", "speed"], ["speed", "memory or file.py:function"]),
     "calibrator": (lambda d: [HARD, *GOOD, "--calibrator", "kl"], ["--calibrator", "minmax"]),
     "logdir": (lambda d: [HARD, *GOOD, "--logdir", _file(d / "f")], ["is a file", "folder"]),
     "output without rebuild": (lambda d: [HARD, *GOOD, "--output", "x.onnx"], ["--output", "--rebuild"]),

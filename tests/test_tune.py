@@ -183,7 +183,7 @@ def test_the_call_is_the_one_that_was_agreed() -> None:
         ({"max_trials": 0}, "max_trials=0"),
         ({"timeout": -1}, "timeout=-1"),
         ({"strategy": "bayesian"}, "probe, basic, mse, mse_v2"),
-        ({"objectives": ("speed",)}, "latency, size or file.py:function"),
+        ({"objectives": ("speed",)}, "memory or file.py:function"),
     ],
     ids=lambda value: str(value),
 )
