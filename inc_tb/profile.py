@@ -134,11 +134,12 @@ def _run_block(
     order = list(range(len(timers)))
     if is_turned:
         order.reverse()
+    before = len(measured[0].plain)
     for run in range(-warmup, runs):
         for is_profiled in (False, True):
             for i in order:
                 work = timers[i].run_profiled if is_profiled else timers[i].run
-                took = 1e6 * work(prepared[i][run % len(batches)])
+                took = 1e6 * work(prepared[i][(before + run) % len(batches)])
                 if run >= 0:
                     (measured[i].profiled if is_profiled else measured[i].plain).append(took)
         order.reverse()

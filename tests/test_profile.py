@@ -152,7 +152,7 @@ def test_batches_take_turns_threads_are_honoured_and_nothing_is_cleaned_up_in_be
     batches = [{"input": digits(size)} for size in (1, 2, 3)]
     found = inc_tb.profile(DATA / "hard.onnx", batches, runs=6, warmup=0, threads=2)
     assert spy.batches == [1, 2, 3, 1, 2, 3]
-    assert spy.threads == [2]
+    assert set(spy.threads) == {2}
     assert not any(spy.was_collecting)
     assert gc.isenabled()
     assert found.samples is None  # they differ
@@ -211,7 +211,7 @@ def test_one_run_is_enough_for_times_and_too_little_for_differences() -> None:
 
 
 def test_traces_hold_the_last_runs_of_both_models(tmp_path: Path) -> None:
-    found = inc_tb.profile(DATA / "hard.onnx", {"input": digits(1)}, quantized=DATA / "hard.onnx", runs=6, warmup=0)
+    found = inc_tb.profile(DATA / "hard.onnx", {"input": digits(1)}, quantized=DATA / "hard.onnx", runs=9, warmup=0)
     assert {s.model for s in found.slices} == {"fp32", "int8"}
     for side in ("fp32", "int8"):
         assert sum(s.name == "model_run" for s in found.slices if s.model == side) == 3
