@@ -22,6 +22,7 @@ from inc_tb.adapters.onnx.model import (
     Model,
     all_inputs,
     attribute,
+    free_name,
     subgraphs,
     with_shapes,
 )  # fmt: skip
@@ -270,10 +271,11 @@ class Graph:
         inputs = [node.input[p] for p in positions if p < len(node.input) and node.input[p]]
         inputs += [name for name in all_inputs(node) if name not in node.input]
         step = Step(
-            len(self.steps), node, self._unique_name(node), base_type(node.op_type),
+            len(self.steps), node, free_name(node, self._names), base_type(node.op_type),
             [self.root[i] for i in inputs if i in self.root], [i for i in inputs if i in self.model.constants],
             list(node.output),
         )  # fmt: skip
+        self._names.add(step.name)
         for position, scale, zero_point in integer_inputs:
             if scale >= 0 and _input(node, position) in self.root:
                 self._read_as_integer(node.input[position], _input(node, scale), _input(node, zero_point))
@@ -393,16 +395,6 @@ class Graph:
 
     def _is_numeric(self, name: str) -> bool:
         return self.model.elem_type(name) not in ("int64", "bool", "string")
-
-    def _unique_name(self, node: onnx.NodeProto) -> str:
-        base: str = node.name or next((out for out in node.output if out), node.op_type)
-        name = base
-        count = 1
-        while name in self._names:
-            count += 1
-            name = f"{base}#{count}"
-        self._names.add(name)
-        return name
 
     def _find_types(self) -> dict[str, int]:
         inferred = with_shapes(self.without_weights())

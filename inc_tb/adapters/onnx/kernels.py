@@ -37,20 +37,6 @@ _FOLDED = {
 _COUNTED = re.compile(r"_token_\d+$")
 
 
-def name_nodes(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
-    """Gives every node of the main graph a name of its own, by which a trace can tell it."""
-    found: dict[str, onnx.NodeProto] = {}
-    for node in proto.graph.node:
-        base = node.name or next((out for out in node.output if out), node.op_type)
-        name, count = base, 1
-        while name in found:
-            count += 1
-            name = f"{base}#{count}"
-        node.name = name
-        found[name] = node
-    return found
-
-
 def find_kernels(graph: Graph, named: Mapping[str, onnx.NodeProto], optimized: onnx.GraphProto) -> dict[str, Kernel]:
     """Name of a node of the optimized graph -> what it computes; `named` are the nodes of the file."""
     writer = {out: name for name, node in named.items() for out in node.output if out}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -242,6 +242,25 @@ def with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
         return onnx.shape_inference.infer_shapes(proto, data_prop=True)
     except onnx.shape_inference.InferenceError:
         return proto
+
+
+def name_nodes(proto: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    """Gives every node of the main graph a name of its own, by which tools and traces can tell it."""
+    found: dict[str, onnx.NodeProto] = {}
+    for node in proto.graph.node:
+        node.name = free_name(node, found)
+        found[node.name] = node
+    return found
+
+
+def free_name(node: onnx.NodeProto, taken: Collection[str]) -> str:
+    """Its name or that of what it writes, with a number where others have that already."""
+    base: str = node.name or next((out for out in node.output if out), node.op_type)
+    name, count = base, 1
+    while name in taken:
+        count += 1
+        name = f"{base}#{count}"
+    return name
 
 
 def _with_unique_names(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -30,7 +30,7 @@ from onnxruntime.quantization import (
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from inc_tb.adapters.onnx.model import first_line
+from inc_tb.adapters.onnx.model import first_line, name_nodes
 from inc_tb.capture import Batch, describe
 from inc_tb.errors import IncTbError, ModelError, UsageError
 from inc_tb.records import Suggestion
@@ -105,7 +105,7 @@ class OnnxRuntimeQuantizer:
         if self.settings["preprocess"] and not self._pre_processed(source, target, has_folds):
             self._pre_processed(source, target, has_folds, skip_symbolic_shape=True)
         proto = _raised(onnx.load(target) if target.exists() else _whole(source))
-        _give_names(proto)
+        name_nodes(proto)
         onnx.save(proto, target)
         return target
 
@@ -300,19 +300,6 @@ def _raised(proto: onnx.ModelProto) -> onnx.ModelProto:
     except Exception:  # noqa: BLE001  onnx raises many unrelated classes; the model is then quantized as it is
         return proto
     return raised
-
-
-def _give_names(proto: onnx.ModelProto) -> None:
-    """An op without a name, or with another's, cannot be kept in fp32 by name."""
-    taken: set[str] = set()
-    for node in proto.graph.node:
-        base = node.name or next((out for out in node.output if out), node.op_type)
-        name, copy = base, 1
-        while name in taken:
-            copy += 1
-            name = f"{base}#{copy}"
-        node.name = name
-        taken.add(name)
 
 
 @contextlib.contextmanager

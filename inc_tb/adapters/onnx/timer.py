@@ -16,8 +16,8 @@ from onnx import helper
 from inc_tb.adapters.common import fitted, outermost
 from inc_tb.adapters.onnx.adapter import OnnxAdapter, read_inputs
 from inc_tb.adapters.onnx.graph import Graph
-from inc_tb.adapters.onnx.kernels import find_kernels, name_nodes
-from inc_tb.adapters.onnx.model import OPTIMIZED, Model, first_line
+from inc_tb.adapters.onnx.kernels import find_kernels
+from inc_tb.adapters.onnx.model import OPTIMIZED, Model, first_line, name_nodes
 from inc_tb.capture import Batch, Execution, Kernel, Recorded
 from inc_tb.errors import MismatchError
 from inc_tb.traces import Slice, TraceEvent, read_chrome
