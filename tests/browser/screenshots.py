@@ -34,11 +34,11 @@ def main() -> None:
                 take(browser, server, "detail-dark", show_histogram, dark=True, op="/conv2/Conv")
                 take(browser, server, "suggestions", show_article, view="suggestions")
                 take(browser, server, "graph", show_graph, view="graph", op="/conv2/Conv")
+                take(browser, server, "profile", show_timeline, view="profile")
             with serve(search) as server:
                 server.wait_for_trials(12)
                 compared = ["trial-000", "trial-005", "trial-011"]
                 take(browser, server, "trials", show_matrix, view="trials", compare=compared)
-                take(browser, server, "profile", show_timeline, view="profile")
 
 
 def take(
