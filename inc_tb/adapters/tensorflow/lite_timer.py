@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from functools import cached_property
 from math import ceil
-from os import cpu_count
 from typing import Any
 
 import numpy as np
@@ -38,7 +37,7 @@ class LiteTimer:
             "TFLite's interpreter in Python has no profiler: each op was timed alone, with the values of the batch; "
             "what the runtime saves or loses between ops is not in the times per op"
         ]
-        self._graph, self._threads = graph, threads or cpu_count() or 1
+        self._graph, self._threads = graph, threads or 1  # what the interpreter has unless it is told
         self._whole = Interpreter(graph.source.content, {}, graph.name, self._threads)
         self._pieces = find_pieces(graph)
         self._alone: dict[int, _Alone] = {}
