@@ -222,9 +222,9 @@ def profile_scalars(profile: Profile) -> list[Summary.Value]:
 
 def profile_text(profile: Profile, rows: int = 20) -> Summary.Value:
     """The nodes that take most time, for the Text dashboard."""
-    sides = [side for side in ("fp32", "int8") if getattr(profile.total, f"{side}_us") is not None]
-    totals = [f"{side} {getattr(profile.total, f'{side}_us'):.1f} µs" for side in sides]
-    lines = [f"{', '.join(totals)} a run, median of {profile.runs}", ""]
+    sides = profile.sides
+    totals = [f"{side} {us:.1f} µs" for side in sides if (us := getattr(profile.total, f"{side}_us")) is not None]
+    lines = [f"{', '.join(totals)} a run, median of {profile.runs}" if totals else "Whole runs were not timed.", ""]
     lines.append("| op | type | " + " | ".join(f"{side} (µs)" for side in sides) + " | conversion (µs) | share |")
     lines.append("|---|---|" + "---|" * (len(sides) + 2))
     for row, share, _ in profile.by_time()[:rows]:

@@ -81,7 +81,7 @@ def profile(
         rows, total, names.get("fp32", ""), names.get("int8", ""), kind_of(model), runs, threads,
         sizes.pop() if len(sizes) == 1 else None, {side: found.overhead for side, found in by_side.items()},
         {side: found.accounted_us / getattr(total, f"{side}_us") for side, found in by_side.items()},
-        list(dict.fromkeys(_notes(rows, by_side))), _graph_of(model),
+        list(dict.fromkeys([*_notes(rows, by_side), *_few(len(models), len(blocks))])), _graph_of(model),
         [s._replace(model=side) for side, found in by_side.items() for s in found.slices],
         {f"{side}.{name}": data for side, found in by_side.items() for name, data in found.traces.items()},
     )  # fmt: skip
@@ -159,9 +159,15 @@ def _notes(rows: Sequence[ProfileRow], measured: Mapping[Side, Measured]) -> Ite
         rough = sum(time for time in times if time < _COARSE * found.resolution_us)
         if rough > sum(times) / 2:
             yield (
-                f"most time of the {side} model is in ops of under {_COARSE * found.resolution_us:.0f} µs, where the "
-                f"profiler's clock has {found.resolution_us:.0f} µs: larger batches give better numbers"
+                f"most time of the {side} model is in ops of under {_COARSE * found.resolution_us:g} µs, where the "
+                f"profiler's clock has {found.resolution_us:g} µs: larger batches give better numbers"
             )
+
+
+def _few(models: int, blocks: int) -> list[str]:
+    if models == 1 or blocks >= LEAST_BLOCKS:
+        return []
+    return [f"too few runs to tell differences from noise; {2 * LEAST_BLOCKS} are the least, 50 are good"]
 
 
 def _graph_of(model: Any) -> list[GraphNode]:

@@ -381,7 +381,7 @@ def encode_rows(kind: RowKind, rows: Sequence[Row], meta: Mapping[str, Any] | No
         chunks[-1] += group
         if kind in CHUNKED:
             index[op] = len(chunks)
-    elements: list[bytes] = [_zip(_json(chunk)) for chunk in chunks]
+    elements: list[bytes] = [_zip(to_json(chunk)) for chunk in chunks]
     return [_header(kind, len(rows), elements, index=index, meta=dict(meta or {})), *elements]
 
 
@@ -438,7 +438,8 @@ def _storable(row: Row) -> Row:
     return row
 
 
-def _json(value: Any) -> bytes:
+def to_json(value: Any) -> bytes:
+    """Also of what JSON does not know: names that are no UTF-8, NumPy numbers, paths."""
     try:
         return msgspec.json.encode(value)
     except (TypeError, UnicodeEncodeError):
@@ -467,7 +468,7 @@ def _zip(data: bytes) -> bytes:
 
 
 def _header(kind: Kind, rows: int, elements: Sequence[bytes], **more: Any) -> bytes:
-    return _seal(_json(Header(VERSION, kind, rows, [checksum(e) for e in elements], **more)))
+    return _seal(to_json(Header(VERSION, kind, rows, [checksum(e) for e in elements], **more)))
 
 
 def _seal(header: bytes) -> bytes:

@@ -119,9 +119,8 @@ def show_tuned(console: Console, tuned: Tuned) -> None:
 
 def show_profile(console: Console, profile: Profile, top: int = 20) -> None:
     """Nodes sorted by total execution time, with share and cumulative share; as many columns as fit."""
-    total = profile.total
-    sides = [side for side in ("fp32", "int8") if getattr(total, f"{side}_us") is not None] or ["fp32"]
-    last, rows = sides[-1], profile.by_time()
+    sides, rows = profile.sides, profile.by_time()
+    last = sides[-1]
     console.print(
         f"[bold]Profiling summary[/]: {min(top, len(rows))} of {len(rows)} rows, by time in {last}", highlight=False
     )
@@ -161,6 +160,8 @@ def _show_totals(console: Console, profile: Profile, sides: Sequence[str]) -> No
     total = profile.total
     for side in sides:
         median, p95 = getattr(total, f"{side}_us"), getattr(total, f"{side}_p95_us")
+        if median is None:
+            continue
         rate = f", {profile.samples * 1e6 / median:,.0f} samples/s" if profile.samples and median else ""
         slower = f"; the profiler adds {profile.overhead[side]:.0%}" if side in profile.overhead else ""
         slower += ", so times of short ops are rough" if profile.overhead.get(side, 0.0) > _SLOWED else ""
@@ -189,6 +190,8 @@ def _verdict(total: ProfileRow) -> str:
     if not total.differs:
         return f"[yellow]The two models cannot be told apart[/]: {interval}."
     ratio = speedup(total) or 1.0
+    if (ratio < 1) != ((total.difference_us or 0.0) > 0):  # medians and undisturbed runs disagree
+        return f"[yellow]int8 and fp32 take about as long[/]: {interval}."
     word = (
         f"[green]int8 is {ratio:.2f} times as fast[/]"
         if ratio >= 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -61,9 +61,15 @@ class Profile:
         found.update({name: value for name, value in known.items() if value is not None}, total=total)
         return {name: value for name, value in found.items() if value not in (None, "", [], {})}
 
+    @property
+    def sides(self) -> list[str]:
+        """The models that it has times of."""
+        rows = [self.total, *self.rows]
+        return [side for side in _SIDES if any(getattr(row, f"{side}_us") is not None for row in rows)] or ["fp32"]
+
     def by_time(self) -> list[tuple[ProfileRow, float, float]]:
         """Rows with their share of the time and that of all up to them, longest first; of int8 where that is there."""
-        side = "int8" if self.total.int8_us is not None or any(row.int8_us is not None for row in self.rows) else "fp32"
+        side = self.sides[-1]
         times = [(getattr(row, f"{side}_us") or 0.0) + (row.convert_us if side == "int8" else 0.0) for row in self.rows]
         total = sum(times) or 1.0
         found, upto = [], 0.0
@@ -78,7 +84,7 @@ class Profile:
 
     def to_json(self) -> dict[str, Any]:
         """As `inc-tb profile --json` prints it: the first model, and the second with how it compares."""
-        first, *others = [side for side in _SIDES if getattr(self, side)] or ["fp32"]
+        first, *others = self.sides
         found = {
             **self._json_of(first), "overhead": self.overhead, "accounted": self.accounted, "notes": self.notes,
         }  # fmt: skip
@@ -129,22 +135,26 @@ class Profile:
             "time_fp32_us": column(lambda row: _known(row.fp32_us)),
             "time_int8_us": column(lambda row: _known(row.int8_us)),
             "convert_us": column(lambda row: row.convert_us),
-            "speedup": column(lambda row: _NOISE if row.differs is False else _known(speedup(row))),
+            "speedup": column(lambda row: _known(speedup(row)) if row.differs or speedup(row) is None else _NOISE),
         }
         suggestions = [
             msgspec.structs.replace(s, effects=[*(e for e in s.effects if e.unit != "µs"), *self._price(s.ops)])
             for s in diagnosis.suggestions
             if s.rule != SLOWER
         ]
-        suggestions += self._slower(diagnosis, set(names), 1 + max((s.rank for s in suggestions), default=0))
+        suggestions += self._slower(diagnosis, 1 + max((s.rank for s in suggestions), default=0))
         return replace(diagnosis, ops=diagnosis.ops.replaced(columns), suggestions=suggestions)
 
-    def _slower(self, diagnosis: Diagnosis, known: Collection[str], rank: int) -> list[Suggestion]:
-        total = self.total.int8_us
-        rows = [row for row in self.rows if row.op in known and row.differs and (row.difference_us or 0.0) > 0]
+    def _slower(self, diagnosis: Diagnosis, rank: int) -> list[Suggestion]:
+        total, table = self.total.int8_us, diagnosis.ops
+        dtypes = zip(table["weight_dtype"], table["act_dtype"], strict=True)
+        quantized = {str(name) for name, types in zip(table["name"], dtypes, strict=True) if any(types)}
+        slower = [row for row in self.rows if row.differs and (row.difference_us or 0.0) > 0]
+        rows = [row for row in slower if quantized.intersection((row.op, *row.ops))]
         lost = sum(row.difference_us or 0.0 for row in rows)
         if not total or lost < _WORTH * total:
             return []
+        known = {str(name) for name in table["name"]}
         ops = [op for row in rows for op in (row.op, *row.ops) if op in known]
         worst = max(rows, key=lambda row: row.difference_us or 0.0)
         because = (

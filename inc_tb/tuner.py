@@ -51,7 +51,6 @@ from inc_tb.profile import profile
 from inc_tb.records import Trial
 from inc_tb.simulation import Comparison, Simulation
 from inc_tb.strategies import Attempt
-from inc_tb.timing import Profile
 
 BEST_MODEL = "best_model"
 PREPARED_MODEL = "prepared_model"
@@ -106,7 +105,6 @@ class Tuner:
         self.logdir = logdir
         self._diagnosis_samples = diagnosis_samples
         self._profile_runs = profile_runs
-        self._profiles: dict[str, Profile] = {}
         read_inputs(model)
         missing = [
             name for name in ("prepare", "quantize", "recipe", "variants", "cures") if not hasattr(quantizer, name)
@@ -207,27 +205,24 @@ class Tuner:
         folder = self.logdir / trial.name
         if folder.exists():  # of a trial that was cut off before the history had it
             shutil.rmtree(folder)
+        times = None
+        if is_made and self._profile_runs:
+            try:
+                made, first = self.quantized(attempt), self._first(1)
+                times = profile(self.reference, first, quantized=made, runs=self._profile_runs)
+            except IncTbError as error:
+                trial.notes.append(f"not profiled: {error}")
         with SummaryWriter(folder) as writer:
-            if is_made and self._profile_runs:
-                try:
-                    times = profile(
-                        self.reference, self._first(1), quantized=self.quantized(attempt), runs=self._profile_runs
-                    )
-                    writer.add_profile(times)
-                    self._profiles[trial.name] = times
-                except IncTbError as error:
-                    trial.notes.append(f"not profiled: {error}")
             if is_made and self._diagnosis_samples:
                 try:
-                    writer.add_diagnosis(self._with_times(trial, self.diagnosis(attempt)))
+                    found = self.diagnosis(attempt)
+                    writer.add_diagnosis(times.join(found) if times is not None else found)
                 except IncTbError as error:
                     trial.notes.append(f"not diagnosed: {error}")
+            if times is not None:
+                writer.add_profile(times)
             trial.wall_s = time.monotonic() - began
             writer.add_trial(trial)
-
-    def _with_times(self, trial: Trial, diagnosis: Diagnosis) -> Diagnosis:
-        times = self._profiles.get(trial.name)
-        return times.join(diagnosis) if times is not None else diagnosis
 
     def accuracy(self, model: Any) -> float:
         return finite_number(self.evaluated(model), "evaluate")
@@ -322,11 +317,12 @@ class Tuner:
 
     def log_probed(self, trial: Trial, diagnosis: Diagnosis) -> None:
         """The diagnosis of a trial once more, with what the simulation has found out since."""
-        from inc_tb.events import SummaryWriter
+        from inc_tb.events import SummaryWriter, load
 
         if self._diagnosis_samples:
+            times = load(self.logdir / trial.name).profile
             with SummaryWriter(self.logdir / trial.name) as writer:
-                writer.update_diagnosis(self._with_times(trial, diagnosis))
+                writer.update_diagnosis(times.join(diagnosis) if times is not None else diagnosis)
 
     def _first(self, samples: int) -> list[Batch]:
         return take(self._sample, samples, read_inputs(self.reference))

@@ -183,3 +183,23 @@ def test_wrong_use_is_one_line_and_leaves_nothing(
     for part in says:
         assert part in line
     assert not (here / "nc_workspace").exists()
+
+
+def test_times_go_to_no_diagnosis_of_other_models(call: Called, here: Path) -> None:
+    shutil.copyfile(here / "fp32.onnx", here / "other.onnx")
+    call("diagnose", "fp32.onnx", "int8.onnx", "--data", "data.npz", "--run", "r")
+    code, _, err = call("profile", "other.onnx", "int8.onnx", "--data", "data.npz", "--runs", 6, "--run", "r")
+    assert code == 0
+    assert "holds a diagnosis of fp32.onnx and int8.onnx; it gets no times" in " ".join(err.split())
+    assert np.isnan(inc_tb.load(here / "nc_workspace" / "r").ops["time_fp32_us"]).all()
+
+
+def test_the_same_models_by_another_path_are_the_same(call: Called, here: Path) -> None:
+    call("diagnose", "fp32.onnx", "int8.onnx", "--data", "data.npz")
+    out = _profiled(call, here / "fp32.onnx", "./int8.onnx")
+    assert "and the times to its diagnosis" in " ".join(out.split())
+
+
+def test_few_runs_are_said_to_be_too_few(call: Called) -> None:
+    _, out, _ = call("profile", "fp32.onnx", "int8.onnx", "--data", "data.npz", "--runs", 5)
+    assert "too few runs to tell differences from noise" in " ".join(out.split())

@@ -42,9 +42,10 @@ def _alone() -> Profile:
     return Profile(rows, ProfileRow("", fp32_us=104.0, fp32_p95_us=130.0), "net.onnx", runs=9, accounted={"fp32": 0.96})
 
 
-def _diagnosis(*suggestions: list[str]) -> Diagnosis:
+def _diagnosis(*suggestions: list[str], dtype: str = "int8") -> Diagnosis:
     names = ["conv", "relu", "pool", "fc", "gone", "new"]
-    rows = [{c.name: "" if c.type == "text" else 0.0 for c in COLUMNS} | {"name": name} for name in names]
+    empty = {c.name: "" if c.type == "text" else 0.0 for c in COLUMNS}
+    rows = [empty | {"name": name, "act_dtype": dtype} for name in names]
     made = [Suggestion(ops, "clipping", "it is", {}, rank=i) for i, ops in enumerate(suggestions, 1)]
     return Diagnosis(
         OpTable.from_rows(COLUMNS, rows), made, reference="fp32.onnx", quantized="int8.onnx", framework="onnx"
@@ -179,6 +180,11 @@ def test_all_ops_of_a_slower_kernel_are_kept_together() -> None:
 )
 def test_nothing_is_suggested_where_nothing_clearly_got_slower(row: ProfileRow) -> None:
     assert _profile(rows=[row, REST]).join(_diagnosis()).suggestions == []
+
+
+def test_what_is_in_fp32_already_is_not_suggested() -> None:
+    """Such an op may have the conversions at the borders to int8 on its account."""
+    assert _profile(rows=[POOL, REST]).join(_diagnosis(dtype="")).suggestions == []
 
 
 def test_speedup_counts_conversions() -> None:

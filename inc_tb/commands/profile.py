@@ -19,6 +19,7 @@ from inc_tb.commands.terminal import (
     print_json,
     progress_bar,
     run_folder,
+    say,
 )
 from inc_tb.data import open_data
 from inc_tb.diagnosis import Diagnosis
@@ -83,7 +84,14 @@ def profile(
         found = measure(first, batches, quantized=second, warmup=warmup, runs=runs, threads=threads, progress=progress)
     if trace is not None:
         found.save_trace(trace)
-    diagnosis = _diagnosis_in(folder) if second is not None else None
+    if quantized is not None:
+        found.fp32, found.int8 = model, quantized
+    else:
+        setattr(found, found.sides[0], model)
+    diagnosis = _diagnosis_in(folder) if quantized is not None else None
+    if diagnosis is not None and not _is_of(diagnosis, model, quantized or ""):
+        say(f"{folder} holds a diagnosis of {diagnosis.reference} and {diagnosis.quantized}; it gets no times.")
+        diagnosis = None
     priced = found.join(diagnosis) if diagnosis is not None else None
     with SummaryWriter(folder) as writer:
         writer.add_profile(found)
@@ -105,9 +113,14 @@ def _diagnosed(logdir: Path, model: str, quantized: str) -> Path | None:
     runs = (folder for folder in logdir.glob(f"{escape_glob(name_of(quantized))}*") if folder.is_dir())
     for folder in sorted(runs, key=lambda f: -f.stat().st_mtime):
         found = _diagnosis_in(folder)
-        if found is not None and (found.reference, found.quantized) == (model, quantized):
+        if found is not None and _is_of(found, model, quantized):
             return folder
     return None
+
+
+def _is_of(diagnosis: Diagnosis, model: str, quantized: str) -> bool:
+    told = zip((diagnosis.reference, diagnosis.quantized), (model, quantized), strict=True)
+    return all(a == b or (".py:" not in a and Path(a).resolve() == Path(b).resolve()) for a, b in told)
 
 
 def _diagnosis_in(folder: Path) -> Diagnosis | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
@@ -60,12 +61,12 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _seems_a_trace(path: Path) -> bool:
-    if path.suffix == ".gz":
-        return path.name.endswith(".trace.json.gz")
     try:
         with path.open("rb") as file:
             beginning = file.read(_BEGINNING)
-    except OSError:
+        if path.suffix == ".gz":
+            beginning = zlib.decompressobj(wbits=31).decompress(beginning, _BEGINNING)
+    except (OSError, zlib.error):
         return False
     return all(word in beginning for word in (b'"ph"', b'"ts"'))
 
@@ -131,7 +132,7 @@ def _read_table(folder: Path) -> tuple[dict[str, float], list[str]]:
         if (folder / name).is_file():
             try:
                 rows = read((folder / name).read_bytes())
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, ValueError, KeyError, csv.Error) as error:
                 notes.append(f"{name} cannot be read ({' '.join(str(error).split())})")
             else:
                 return {row.node_name: row.total_execution_time for row in rows}, notes

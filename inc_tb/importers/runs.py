@@ -53,7 +53,7 @@ class Traced:
 def profile_of_sums(sums: Mapping[str, float], name: str, side: Side, notes: list[str]) -> Profile:
     """Type -> µs, as somebody else has added it up: there is no whole run, and nothing to tell how the times vary."""
     rows = [_row(kind, us, side) for kind, us in sums.items()]
-    found = Profile(rows, _row("", sum(sums.values()), side), notes=notes)
+    found = Profile(rows, ProfileRow(""), notes=notes)
     setattr(found, side, name)
     return found
 

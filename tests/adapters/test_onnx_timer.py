@@ -355,3 +355,15 @@ def test_a_run_that_fails_leaves_no_folders(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(inc_tb.errors.MismatchError, match="cannot run this batch"):
         inc_tb.profile(net.model(), [{"x": good}, {"x": bad}], runs=4)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_in_a_profiled_run_stays_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trace then holds a run more than was counted."""
+
+    def interrupted(self: OnnxTimer, prepared: Any) -> float:
+        self._profiled.run(None, prepared)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(OnnxTimer, "run_profiled", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        inc_tb.profile(DATA / "hard.onnx", {"input": digits(1)}, runs=2)

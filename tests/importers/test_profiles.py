@@ -95,7 +95,8 @@ def test_a_benchmark_without_its_trace(tmp_path: Path) -> None:
         shutil.copy(BENCH["int8"] / name, folder)
         found = import_profile(folder)
         assert times(found, "int8")["QLinearConv"] == 69
-        assert found.total.int8_us == 150 + 120 + 69 + 33 + 17 + 13 + 11 + 6 + 3 + 3
+        assert sum(times(found, "int8").values()) == 150 + 120 + 69 + 33 + 17 + 13 + 11 + 6 + 3 + 3
+        assert found.total.int8_us is None, "nobody knows how often it was run"
         assert found.runs == 0
         assert "without its trace (diagnosis.log) there are no single ops" in found.notes[0]
         assert import_profile(folder / name) == found
@@ -497,3 +498,20 @@ def test_half_a_run_is_none(
     assert code == 2
     assert "No space left" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_packed_traces_are_found_below_a_folder(tmp_path: Path) -> None:
+    events = (BENCH["fp32"] / "diagnosis.log").read_bytes()
+    (tmp_path / "run.json.gz").write_bytes(gzip.compress(events))
+    (tmp_path / "notes.json.gz").write_bytes(gzip.compress(b"{}"))
+    assert find_profiles(tmp_path) == [tmp_path / "run.json.gz"]
+
+
+def test_names_that_are_no_text_are_printed_as_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    source = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.json"))
+    shutil.copy(BENCH["fp32"] / "diagnosis.log", source)
+    with pytest.raises(SystemExit) as ended:
+        main(["import", str(source), "--logdir", str(tmp_path / "log"), "--json"])
+    assert ended.value.code in (0, None)
+    (run,) = json.loads(capfd.readouterr().out)["runs"]
+    assert run["source"].endswith("udcff.json")

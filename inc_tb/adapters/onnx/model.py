@@ -191,6 +191,8 @@ class Model:
             options.enable_profiling = True
             options.profile_file_prefix = str(profile / "trace")
             options.optimized_model_filepath = str(profile / OPTIMIZED)
+            # A file of more than 2 GB could not be written.
+            options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
         if self.folder is not None:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(self.folder))
         try:

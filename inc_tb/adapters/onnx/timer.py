@@ -49,11 +49,15 @@ class OnnxTimer:
             v.quantization for v in values
         )
         self._named = name_nodes(self._model.proto)
-        self._folder = tempfile.TemporaryDirectory(prefix="inc-tb-")
         self._plain = self._model.session(self._model.proto, threads or 0, optimized=True)
-        self._profiled = self._model.session(
-            self._model.proto, threads or 0, optimized=True, profile=Path(self._folder.name)
-        )
+        self._folder = tempfile.TemporaryDirectory(prefix="inc-tb-")
+        try:
+            self._profiled = self._model.session(
+                self._model.proto, threads or 0, optimized=True, profile=Path(self._folder.name)
+            )
+        except BaseException:
+            self._folder.cleanup()
+            raise
         self._starts: list[float] = []
 
     def prepare(self, batch: Batch) -> dict[str, Any]:
@@ -82,7 +86,7 @@ class OnnxTimer:
         kernels = find_kernels(self._graph, self._named, optimized)
         return [
             _recorded(run, events, kernels, start, self._cost_us)
-            for run, start in zip(_runs(events), self._starts, strict=True)
+            for run, start in zip(_runs(events), self._starts, strict=False)  # one of them may have been interrupted
         ]
 
 

@@ -19,7 +19,7 @@ export function noiseShare(added: Column, count: number, rows: ReadonlySet<numbe
 export function timeEffect(rows: ProfileRow[], ops: ReadonlySet<string>): Effect[] {
   const known = rows.filter((row) => row.differs != null && [row.op, ...(row.ops ?? [])].some((op) => ops.has(op)));
   if (!known.length) return [];
-  const clear = known.filter(({ differs }) => differs);
+  const clear = known.filter(({ differs, difference_us }) => differs && difference_us != null);
   const change = clear.reduce((sum, row) => sum - (row.difference_us ?? 0), 0);
   const how = clear.length
     ? "fp32 minus int8 and its conversions, measured; conversions at new borders come on top"

@@ -90,7 +90,7 @@ function entryOf(row: ProfileRow, group: ProfileRow[], addedOf: (op: string) => 
     fp32P95: row.fp32_p95_us ?? Number.NaN,
     int8P95: row.int8_p95_us ?? Number.NaN,
     time: Number.NaN,
-    speedup: fp32 / int8,
+    speedup: int8 > 0 ? fp32 / int8 : Number.NaN,
     difference: row.difference_us ?? int8 - fp32,
     low: row.low_us ?? Number.NaN,
     high: row.high_us ?? Number.NaN,

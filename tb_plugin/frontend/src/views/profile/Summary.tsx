@@ -79,7 +79,7 @@ function Latency({ whole, name }: { whole: Whole; name: string }) {
           {name && <strong>{name}</strong>}
           <p>
             {isMeasured
-              ? "Latency of the whole model, the median over runs without a profiler. Samples per second are those of a run over it."
+              ? "Latency of the whole model, the median over runs; without a profiler, unless the times were imported. Samples per second are those of a run over it."
               : "The sum over all ops; the whole model's latency was not logged."}
           </p>
         </>
