@@ -43,6 +43,7 @@ bench: $(TEST_VENV)/ready browser
 	$(BIN)/python -m benchmarks.torch_ranking
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.tensorflow
+	$(BIN)/python -m benchmarks.times --threads 1
 
 screenshots: $(TEST_VENV)/ready browser
 	$(BIN)/python -m tests.browser.screenshots

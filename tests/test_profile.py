@@ -87,7 +87,7 @@ def test_the_slowest_op_is_the_one_with_the_most_work(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_same_model_twice_has_no_op_that_differs(tmp_path: Path) -> None:
-    """The ten repetitions that are asked for are in benchmarks/profile.py."""
+    """The ten repetitions that are asked for are in benchmarks/times.py."""
     path, copy = cnn().save(tmp_path), cnn().save(tmp_path, "copy.onnx")
     feeds = zoo.data(cnn(), 1)
     told_apart = 0

@@ -1,6 +1,6 @@
 """What a profile is worth: how much of a run its ops account for, whether equal models look different, what it costs.
 
-    python -m benchmarks.profile [--only NAME] [--runs 50] [--repeats 10] [--threads N]
+    python -m benchmarks.times [--only NAME] [--runs 50] [--repeats 10] [--threads N]
 
 Ops are to account for 85 to 115 % of whole runs without a profiler. The same model twice is to have an op that differs
 in at most one of ten repetitions. "profiler" is by how much runs take longer with it; "against runs" is the time of the
@@ -15,7 +15,6 @@ import io
 import logging
 import os
 import shutil
-import sys
 import tempfile
 import time
 import warnings
@@ -24,17 +23,13 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-if __name__ == "__main__":  # otherwise `import torch` and `import profile` find files of this folder
-    sys.path[:] = [str(ROOT), *(place for place in sys.path if Path(place).resolve() != ROOT / "benchmarks")]
+import numpy as np
+from onnxruntime.quantization import quantize_dynamic
 
-import numpy as np  # noqa: E402
-from onnxruntime.quantization import quantize_dynamic  # noqa: E402
-
-import inc_tb  # noqa: E402
-from benchmarks.models import images, make_cnn, quantize  # noqa: E402
-from inc_tb.capture import read_inputs  # noqa: E402
-from tests.adapters import onnx_zoo as zoo  # noqa: E402
+import inc_tb
+from benchmarks.models import images, make_cnn, quantize
+from inc_tb.capture import read_inputs
+from tests.adapters import onnx_zoo as zoo
 
 LEAST, MOST = 0.85, 1.15
 
