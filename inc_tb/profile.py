@@ -63,13 +63,14 @@ def profile(
     measured = [Measured() for _ in models]
     blocks = _blocks(runs)
     for block, share in enumerate(blocks):
-        timers: list[Timer] = []
+        order = list(range(len(models)))[:: -1 if block % 2 else 1]
+        timers: dict[int, Timer] = {}
         with ExitStack() as closing:  # what was changed last is restored first, also when a run fails
-            for m, found in zip(models, measured, strict=True):
-                timers.append(open_timer(m, held[0], threads, like=model))
-                closing.callback(found.add, timers[-1], share, is_last=block == len(blocks) - 1)
+            for i in order:  # which is opened first decides where its buffers lie
+                timers[i] = open_timer(models[i], held[0], threads, like=model)
+                closing.callback(measured[i].add, timers[i], share, is_last=block == len(blocks) - 1)
             with _undisturbed():
-                _run_block(timers, measured, held, warmup, share, is_turned=block % 2 > 0)
+                _run_block(timers, measured, held, warmup, share, order)
         if progress is not None:
             progress(sum(blocks[: block + 1]), runs)
     sides: list[Side] = ["fp32", "int8"] if len(models) > 1 else ["int8" if measured[0].is_quantized else "fp32"]
@@ -126,14 +127,11 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _run_block(
-    timers: Sequence[Timer], measured: Sequence[Measured], batches: Sequence[Batch], warmup: int, runs: int,
-    *, is_turned: bool,
+    timers: Mapping[int, Timer], measured: Sequence[Measured], batches: Sequence[Batch], warmup: int, runs: int,
+    order: list[int],
 ) -> None:  # fmt: skip
     """Both models with each batch, in turns as to which comes first; once as it ships and once with the profiler."""
-    prepared = [[timer.prepare(batch) for batch in batches] for timer in timers]
-    order = list(range(len(timers)))
-    if is_turned:
-        order.reverse()
+    prepared = {i: [timer.prepare(batch) for batch in batches] for i, timer in timers.items()}
     before = len(measured[0].plain)
     for run in range(-warmup, runs):
         for is_profiled in (False, True):
