@@ -9,8 +9,6 @@ from inc_tb.capture import Kernel
 from inc_tb.importers.runs import Traced, Window, in_windows, innermost, kept_slices
 from inc_tb.traces import Trace, TraceEvent
 
-COLD_FACTOR = 3
-"""In 15 openings of a small CNN, 95 of 100 ops took up to 2.9 times as long in their first run as later on; one 14."""
 _PARTS = ("_kernel_time", "_fence_before", "_fence_after")
 """What an op's name ends with; ONNX Runtime before 1.14 also waits at fences."""
 _RUN_MARKS = ("model_run", "SequentialExecutor::Execute", "ParallelExecutor::Execute")
@@ -45,7 +43,7 @@ def read_onnx(trace: Trace) -> Traced:
     else:
         notes.append(
             "a single run, and a cold one, in which threads start and memory is touched for the first time: "
-            f"differences below a factor of {COLD_FACTOR} mean nothing, and one op may have waited far longer"
+            "any op may take several times as long as it usually does. Profile some warm runs to compare ops"
         )
     notes.append("ONNX Runtime's profiler was on: the time that it takes is part of each op's")
     is_quantized = any(is_integer(kernel.type) for kernel in kernels.values())

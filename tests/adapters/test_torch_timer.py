@@ -239,12 +239,8 @@ def test_a_model_does_not_differ_from_itself() -> None:
     model = zoo.made(Net).train()
     before = zoo.state(model)
     batch = zoo.images(2, size=16)
-    declared = [
-        sum(bool(row.differs) for row in (*found.rows, found.total))
-        for found in (profile(model, [batch], quantized=model, runs=15) for _ in range(3))
-    ]
-    assert min(declared) == 0
-    assert np.median(declared) <= 1
+    profiles = [profile(model, [batch], quantized=model, runs=15, threads=1) for _ in range(3)]
+    assert sum(any(row.differs for row in found.rows) for found in profiles) <= 1
     check_same(before, zoo.state(model))
 
 

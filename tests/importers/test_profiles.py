@@ -63,7 +63,7 @@ def test_a_benchmark_of_neural_compressor() -> None:
     assert "adds up the nodes of each type" in told
     assert "op_defined and op_run are events of the trace, not ops and not runs" in told
     assert "a single run, and a cold one" in told
-    assert "below a factor of 3 mean nothing" in told
+    assert "any op may take several times as long" in told
     assert "does not fit" not in told
     assert {s.model for s in found.slices} == {"fp32"}
     assert found.rows[0].spans[1] == Span("fp32", 0, 36916 - 36910, 118)
