@@ -1,0 +1,1 @@
+"""Neural Compressor: its workspaces as runs of ours."""

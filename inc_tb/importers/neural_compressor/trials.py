@@ -1,0 +1,143 @@
+"""What Neural Compressor has tried, in our words. Its configs are the same in memory and in its files."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from inc_tb.records import Trial
+
+NOT_EVALUATED = -1
+"""The accuracy that it writes where there was no evaluation function."""
+_OBJECTIVES = {"performance": "evaluation_s", "footprint": "python_memory_mb", "modelsize": "size_mb"}
+"""Its objectives, as what it measures: the whole evaluation, not one run; allocations of Python only."""
+_SETTINGS = {
+    "activation": ("dtype", "quant_mode", "scheme", "granularity", "algorithm"),
+    "weight": ("dtype", "scheme", "granularity", "algorithm", "bits", "group_size"),
+}
+_FLOATS = ("fp32", "bf16", "fp16", "fp8")
+_ALWAYS = tuple(
+    f"{side}_{name}" for side, names in _SETTINGS.items() for name in names if name not in ("bits", "group_size")
+)
+
+
+class Goal(NamedTuple):
+    """What the user asked of the accuracy."""
+
+    baseline: float | None
+    tolerable_loss: float = 0.01
+    is_relative: bool = True
+    higher_is_better: bool = True
+
+    @property
+    def target(self) -> float | None:
+        if self.baseline is None:
+            return None
+        loss = self.tolerable_loss * (self.baseline if self.is_relative else 1)
+        return self.baseline - loss if self.higher_is_better else self.baseline + loss
+
+
+def as_trial(
+    name: str,
+    goal: Goal,
+    result: Any,
+    tune_cfg: Mapping[Any, Any],
+    objectives: Sequence[str] = (),
+    config: Mapping[str, Any] | None = None,
+) -> Trial:
+    """`result` is (accuracy, [objective, …]) or the accuracy alone; `config` holds settings of the whole tuning."""
+    accuracy, measured, notes = _split(result)
+    if accuracy is None and not notes:
+        notes = ["Neural Compressor had no evaluation function: nothing says how accurate this model is"]
+    named = {
+        _OBJECTIVES.get(kind.lower(), kind): value for kind, value in zip(objectives, measured, strict=False)
+    }  # fmt: skip
+    return Trial(
+        name,
+        accuracy,
+        goal.baseline,
+        fallback_of(tune_cfg),
+        {**(config or {}), **settings_of(tune_cfg)},
+        named if accuracy is not None else {},
+        notes=notes,
+        target=goal.target,
+        lower_is_better=not goal.higher_is_better,
+    )
+
+
+def fallback_of(tune_cfg: Mapping[Any, Any]) -> list[str]:
+    """Ops that are not quantized, in the order of the config."""
+    return [op for op, _, config in _ops(tune_cfg) if precision_of(config) in _FLOATS]
+
+
+def precision_of(config: Mapping[str, Any]) -> str:
+    """That of the op's activations, or of its weights where only those are quantized."""
+    activation, weight = (str(_side(config, side).get("dtype", "")) for side in ("activation", "weight"))
+    if activation in _FLOATS and weight and weight not in _FLOATS:
+        return weight
+    return activation or weight
+
+
+def settings_of(tune_cfg: Mapping[Any, Any]) -> dict[str, Any]:
+    """One value a setting, or all that occur among the quantized ops, the most frequent first; always the same names."""
+    quantized = [config for _, _, config in _ops(tune_cfg) if precision_of(config) not in _FLOATS]
+    found: dict[str, Any] = dict.fromkeys(_ALWAYS, "")
+    for side, names in _SETTINGS.items():
+        for name in names:
+            counted = Counter(
+                str(value) for config in quantized if (value := _side(config, side).get(name)) is not None
+            )
+            if counted:
+                found[f"{side}_{name}"] = " / ".join(value for value, _ in counted.most_common())
+    found["calibration_samples"] = tune_cfg.get("calib_sampling_size", "")
+    recipes = tune_cfg.get("recipe_cfgs")
+    for name, value in sorted(recipes.items()) if isinstance(recipes, Mapping) else ():
+        if isinstance(value, bool | int | float | str):
+            found[str(name)] = value
+    return found
+
+
+def _ops(tune_cfg: Mapping[Any, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    ops = tune_cfg.get("op")
+    for key, config in ops.items() if isinstance(ops, Mapping) else ():
+        name, kind = key if isinstance(key, tuple) and len(key) == 2 else (key, "")
+        if isinstance(config, Mapping):
+            yield str(name), str(kind), config
+
+
+def op_types(tune_cfg: Mapping[Any, Any]) -> dict[str, str]:
+    """Every op that it could have quantized -> its type."""
+    return {name: kind for name, kind, _ in _ops(tune_cfg)}
+
+
+def _side(config: Mapping[str, Any], side: str) -> Mapping[str, Any]:
+    found = config.get(side)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _split(result: Any) -> tuple[float | None, list[float], list[str]]:
+    """Accuracy, objectives, and what is odd about them. Several metrics are several accuracies, of which one counts."""
+    accuracy, measured = result if isinstance(result, tuple | list) and len(result) == 2 else (result, [])
+    notes = []
+    if isinstance(accuracy, list | tuple):
+        notes = [
+            f"several metrics were evaluated ({', '.join(map(str, accuracy))}); the first one is the accuracy here"
+        ]
+        accuracy = accuracy[0] if accuracy else None
+    number = _number(accuracy)
+    is_none = number == NOT_EVALUATED and list(_flat(measured)) in ([], [0])
+    return (None if is_none else number), [n for v in _flat(measured) if (n := _number(v)) is not None], notes
+
+
+def _flat(measured: Any) -> Sequence[Any]:
+    return measured if isinstance(measured, list | tuple) else [measured]
+
+
+def _number(value: Any) -> float | None:
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        return None
+    return found if math.isfinite(found) else None

@@ -1,0 +1,221 @@
+"""Pickles of other tools, read without executing anything.
+
+Whatever class or function a pickle names, what is called in its place only keeps what it was called with. Afterwards
+containers, numbers and arrays are made of that here; everything else stays an `Unknown`. A name that the files in
+question have no need of makes the whole file unusable, because nobody puts it there by accident.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inc_tb.errors import DataError
+
+_CONTAINERS = ("collections.OrderedDict", "collections.defaultdict", "builtins.dict")
+_LISTS: Mapping[str, Callable[[Any], Any]] = {
+    "builtins.list": list, "builtins.tuple": tuple, "builtins.set": set, "builtins.frozenset": frozenset,
+}  # fmt: skip
+_NUMPY = {
+    f"numpy{core}.{name}"
+    for core in ("", ".core", "._core")
+    for name in (
+        "dtype", "ndarray", "multiarray.scalar", "multiarray._reconstruct", "numeric._frombuffer", "_ufunc_reconstruct",
+    )
+} | {f"numpy.{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)}  # fmt: skip
+_NAMES = {*_CONTAINERS, *_LISTS, *_NUMPY, "builtins.slice", "builtins.range", "builtins.complex", "builtins.object"}
+_NAMES |= {"_codecs.encode", "copyreg._reconstructor", "builtins.bytearray", "builtins.getattr"}
+_HOMES = ("neural_compressor", "torch", "tensorflow", "keras", "onnx", "onnxruntime", "mxnet")
+"""Whose classes Neural Compressor keeps in its files."""
+_KINDS = "biufSU"
+"""Of numpy types that are plain values."""
+_DEPTH = 200
+
+
+@dataclass
+class Unknown:
+    """Something of another tool that is neither a container nor a number."""
+
+    name: str
+    state: dict[str, Any] = field(default_factory=dict)
+    arguments: tuple[Any, ...] = ()
+
+
+class _Inert:
+    """Stands in for every class and function that a pickle names, and only remembers."""
+
+    name = ""
+    arguments: tuple[Any, ...]
+    state: Any
+    items: list[Any]
+    entries: list[tuple[Any, Any]]
+
+    def __new__(cls, *arguments: Any, **named: Any) -> _Inert:
+        """Not __init__, which pickles leave out for most objects."""
+        made = super().__new__(cls)
+        made.arguments, made.state, made.items, made.entries = (*arguments, *named.values()), None, [], []
+        return made
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.entries.append((key, value))
+
+    def append(self, item: Any) -> None:
+        self.items.append(item)
+
+    def extend(self, items: Sequence[Any]) -> None:
+        self.items.extend(items)
+
+    add = append
+
+
+def read_pickle(path: Path) -> Any:
+    """Dicts, lists, numbers, texts and arrays; objects of other tools are `Unknown`, torch's tensors among them."""
+    content = path.read_bytes()
+    if not content:
+        raise DataError(f"{path}: is empty; expected a pickle that Neural Compressor has written.")
+    try:
+        return _Plain(path).of(_Reader(path, content).load(), 0)
+    except DataError:
+        raise
+    except Exception as error:  # noqa: BLE001  a broken or hostile pickle may fail in any way
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise DataError(f"{path}: cannot be read as a pickle ({what}); expected one of Neural Compressor.") from error
+
+
+class _Reader(pickle._Unpickler):  # type: ignore[name-defined,misc]
+    """In Python: a number in a pickle makes the C one take as much memory as it says."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
+        super().__init__(io.BytesIO(content))
+        self._path = path
+        self._made: dict[str, type[_Inert]] = {}
+
+    def find_class(self, module: str, name: str) -> type[_Inert]:
+        full = f"{module}.{name}"
+        home = module.partition(".")[0]
+        if full not in _NAMES and home not in _HOMES:
+            raise DataError(
+                f"{self._path}: refers to {full!r}, which no file of Neural Compressor needs, so it is not read; "
+                "nothing in it was executed. Do not trust where it comes from."
+            )
+        if full not in self._made:
+            self._made[full] = type("_Inert", (_Inert,), {"name": full})
+        return self._made[full]
+
+
+class _Plain:
+    """Makes values of what was remembered; the same one for the same thing, so that nothing multiplies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._done: dict[int, tuple[Any, Any]] = {}
+        self._open: set[int] = set()
+
+    def of(self, value: Any, depth: int) -> Any:
+        if value is None or isinstance(value, str | bytes | bytearray | bool | int | float | complex):
+            return value
+        if id(value) in self._done:
+            return self._done[id(value)][1]
+        if id(value) in self._open or depth > _DEPTH:
+            raise DataError(f"{self._path}: what it holds contains itself, or is nested too deeply; it is not read.")
+        self._open.add(id(value))
+        made = self._made(value, depth + 1)
+        self._open.discard(id(value))
+        self._done[id(value)] = value, made  # kept, or another object might get its id
+        return made
+
+    def _made(self, value: Any, depth: int) -> Any:
+        if isinstance(value, dict):
+            return self._dict(value.items(), depth)
+        if isinstance(value, list | tuple | set | frozenset):
+            parts = [self.of(item, depth) for item in value]
+            return type(value)(map(_key, parts) if isinstance(value, set | frozenset) else parts)
+        if isinstance(value, _Inert):
+            return self._object(value, depth)
+        if isinstance(value, type) and issubclass(value, _Inert):
+            return Unknown(value.name)
+        raise DataError(f"{self._path}: holds a {type(value).__name__}, which is not expected there; it is not read.")
+
+    def _dict(self, entries: Any, depth: int) -> dict[Any, Any]:
+        return {_key(self.of(key, depth)): self.of(item, depth) for key, item in entries}
+
+    def _object(self, value: _Inert, depth: int) -> Any:
+        arguments = tuple(self.of(argument, depth) for argument in value.arguments)
+        last = value.name.rpartition(".")[2]
+        if value.name in _CONTAINERS:
+            pairs = next((a for a in arguments if isinstance(a, list | tuple | dict)), ())
+            return {**dict(pairs), **self._dict(value.entries, depth)}
+        if value.name in _LISTS:
+            return _LISTS[value.name]([*(arguments[0] if arguments else ()), *self._list(value.items, depth)])
+        if value.name == "_codecs.encode" and len(arguments) == 2 and arguments[1] == "latin1":
+            return str(arguments[0]).encode("latin1")
+        if value.name in _NUMPY:
+            state = self.of(value.state, depth)
+            if last == "dtype":
+                return _dtype(arguments, state)
+            if last == "scalar":
+                return _array(arguments[1], arguments[0], ())[()].item()
+            if last == "_reconstruct" and isinstance(state, tuple) and len(state) == 5:
+                return _array(state[4], state[2], state[1], "F" if state[3] else "C")
+            if last == "_frombuffer":
+                return _array(*arguments[:4])
+        return self._unknown(value, arguments, depth)
+
+    def _list(self, items: Sequence[Any], depth: int) -> list[Any]:
+        return [self.of(item, depth) for item in items]
+
+    def _unknown(self, value: _Inert, arguments: tuple[Any, ...], depth: int) -> Unknown:
+        """Of a tensor of torch its bytes are left where they are: they are a pickle of their own."""
+        if value.name == "torch.storage._load_from_bytes":
+            return Unknown(value.name)
+        found = self.of(value.state, depth)
+        parts = found if isinstance(found, tuple) else (found,)  # with slots there are two
+        state = {str(key): item for part in parts if isinstance(part, dict) for key, item in part.items()}
+        if value.entries:
+            state.update(self._dict([(str(key), item) for key, item in value.entries], depth))
+        return Unknown(value.name, state, arguments)
+
+
+def _key(value: Any) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        return str(value)
+    return value
+
+
+def _dtype(arguments: tuple[Any, ...], state: Any) -> np.dtype[Any]:
+    code, order = str(arguments[0]), state[1] if isinstance(state, tuple) and len(state) > 1 else "="
+    found = np.dtype(code).newbyteorder(order if order in "<>=" else "=")
+    if found.kind not in _KINDS and found.kind != "O":
+        raise DataError(f"an array of type {code} is not expected")
+    return found
+
+
+def _array(data: Any, dtype: Any, shape: Any, order: Any = "C") -> npt.NDArray[Any]:
+    """From its bytes; of texts and other objects from their list."""
+    sizes = tuple(int(size) for size in shape)
+    if not isinstance(dtype, np.dtype) or any(size < 0 for size in sizes):
+        raise ValueError(f"an array of type {dtype} and shape {sizes}")
+    if dtype.kind == "O":
+        if not isinstance(data, list) or len(data) != math.prod(sizes):
+            raise ValueError("an array of objects without its objects")
+        found = np.empty(len(data), object)
+        found[:] = data
+    else:
+        raw = data.encode("latin1") if isinstance(data, str) else bytes(data)
+        if len(raw) != dtype.itemsize * math.prod(sizes):
+            raise ValueError(f"{len(raw)} bytes for an array of shape {sizes}")
+        found = np.frombuffer(raw, dtype)
+    return found.reshape(sizes, order="F" if order == "F" else "C")
