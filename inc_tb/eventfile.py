@@ -26,21 +26,25 @@ from inc_tb.errors import UsageError
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _count = itertools.count()
+_MARK, _PART = "events.out.tfevents", "part.of.events"
+"""TensorBoard looks for "tfevents" in names."""
 
 
 class EventFile:
     """A new event file in a folder. Never appends: after a torn record nothing would be read.
 
     Names sort by time, since TensorBoard's Python loader never goes back to a name that sorts before the last one.
+    A file that is to be seen `whole` has another name until it is closed, which is none for TensorBoard.
     """
 
-    def __init__(self, folder: Path, suffix: str = "") -> None:
+    def __init__(self, folder: Path, suffix: str = "", *, whole: bool = False) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = _new_file(folder, suffix)
+            self._file = _new_file(folder, suffix, _PART if whole else _MARK)
         except OSError as error:
             raise UsageError(f"{folder}: cannot write there ({error.strerror}). Choose another folder.") from error
-        self.path = Path(str(self._file.name))
+        written = Path(str(self._file.name))
+        self.path = written.with_name(written.name.replace(_PART, _MARK, 1))
         self._lock = threading.Lock()
         self.write(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
@@ -59,13 +63,20 @@ class EventFile:
                 raise
 
     def close(self) -> None:
+        if not self._file.closed:
+            self._file.close()
+            if self._file.name != str(self.path):
+                os.replace(str(self._file.name), self.path)
+
+    def discard(self) -> None:
         self._file.close()
+        os.unlink(str(self._file.name))
 
 
-def _new_file(folder: Path, suffix: str) -> FileIO:
+def _new_file(folder: Path, suffix: str, mark: str) -> FileIO:
     maker = f"{socket.gethostname()}.{os.getpid()}"
     while True:
-        name = f"events.out.tfevents.{time.time():017.6f}.{maker}.{next(_count)}{suffix}"
+        name = f"{mark}.{time.time():017.6f}.{maker}.{next(_count)}{suffix}"
         try:
             return (folder / name).open("xb", buffering=0)
         except FileExistsError:

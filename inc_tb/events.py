@@ -39,13 +39,17 @@ class SummaryWriter:
     reference's histograms go into the run `fp32` beside this one (`fp32-…` for a second reference), so that the
     Histograms dashboard shows both under the same name; `worst_ops` limits how many ops get scalars and
     histograms there. HParams takes its columns from one trial, so give all trials of a folder the same settings.
+    A run that is written `whole` appears in TensorBoard when the writer is closed, and never if an error ends it.
     """
 
-    def __init__(self, logdir: str | PathLike[str], *, worst_ops: int = dashboards.WORST_OPS) -> None:
+    def __init__(
+        self, logdir: str | PathLike[str], *, worst_ops: int = dashboards.WORST_OPS, whole: bool = False
+    ) -> None:
         self.logdir = Path(logdir)
         self.worst_ops = worst_ops
         self._last_step, self._has_graph = _found_in(self.logdir)
-        self._file = EventFile(self.logdir)
+        self._whole = whole
+        self._file = EventFile(self.logdir, whole=whole)
         self._graph: Event | None = None
         self._reference: tuple[Path, str] | None = None
 
@@ -55,7 +59,10 @@ class SummaryWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if self._whole and error is not None:
+            self._file.discard()
+        else:
+            self.close()
 
     def close(self) -> None:
         self._file.close()

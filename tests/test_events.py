@@ -825,3 +825,21 @@ def test_retrained_weights_are_another_reference(tmp_path: Path, diagnosis: inc_
         with inc_tb.SummaryWriter(tmp_path / name) as writer:
             writer.add_diagnosis(found)
     assert len([path for path in tmp_path.iterdir() if path.name.startswith("fp32")]) == 2
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_whole_run_appears_when_it_is_complete(loader: str, tmp_path: Path, diagnosis: inc_tb.Diagnosis) -> None:
+    with inc_tb.SummaryWriter(tmp_path / "whole", whole=True) as writer:
+        writer.add_diagnosis(diagnosis)
+        with LOADERS[loader](tmp_path) as contents:
+            assert contents.runs() == ["fp32"]
+        writer.add_trial(make_trial("whole"))
+    with pytest.raises(KeyboardInterrupt), inc_tb.SummaryWriter(tmp_path / "broken", whole=True) as writer:
+        writer.add_diagnosis(diagnosis)
+        raise KeyboardInterrupt
+    with LOADERS[loader](tmp_path) as contents:
+        assert contents.runs() == ["fp32", "whole"]
+    assert list((tmp_path / "broken").iterdir()) == []
+    found = inc_tb.load(tmp_path / "whole")
+    assert found.trial == make_trial("whole")
+    assert list(found.ops["name"]) == list(diagnosis.ops["name"])
