@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # Eager, because these functions have the names of their modules: whatever is imported first, inc_tb.diagnose is the
@@ -32,6 +33,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The names that need TensorBoard's protocol buffers or a framework, which are loaded when first used."""
+    if name == "integrations":
+        return import_module("inc_tb.integrations")
     if name in ("Run", "SummaryWriter", "load", "log_diagnosis", "log_histogram"):
         from inc_tb import events
 

@@ -1,0 +1,188 @@
+"""Where the trials of a tuning go, and that the tuning never suffers from it."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from inc_tb.capture import Batch
+from inc_tb.diagnose import diagnose as compare
+from inc_tb.diagnosis import Diagnosis
+from inc_tb.errors import IncTbError
+from inc_tb.events import SummaryWriter
+from inc_tb.integrations.neural_compressor.models import name_of, unwrapped
+from inc_tb.integrations.training import undisturbed
+from inc_tb.measured import with_kept
+from inc_tb.records import Trial
+
+SAMPLES = 32
+_RENAMED = re.compile(r"(/MatMulAddFusion)?(_MatMul|_Add)?$")
+_DEPENDENCIES = ("neural-compressor", "onnx-neural-compressor", "onnx", "onnxruntime", "numpy", "setuptools")
+
+
+class TrialLog:
+    """The trials of all tunings in one `with log(…)`; `runs` are their folders, in the order in which they ended."""
+
+    def __init__(self, logdir: Path, *, data: Any, samples: int, diagnose: bool) -> None:
+        self.logdir = logdir
+        self.data, self.samples, self.diagnose = data, samples, diagnose
+        self.runs: list[Path] = []
+        self.lock = threading.Lock()
+        self._tunings: dict[int, tuple[Any, Tuning]] = {}
+        self.began: float | None = None
+        """When Neural Compressor started last."""
+        self._reported: set[str] = set()
+
+    def begin(self) -> None:
+        """Neural Compressor has started; it may end without a trial."""
+        self.began = time.monotonic()
+
+    def tuning(self, key: Any, make: Callable[[], Tuning]) -> Tuning:
+        """The one that an object of Neural Compressor belongs to."""
+        if id(key) not in self._tunings:
+            self._tunings[id(key)] = key, make()  # kept, or another object might get its id
+        return self._tunings[id(key)][1]
+
+    @contextmanager
+    def spared(self, what: str) -> Iterator[None]:
+        """Nothing that fails inside reaches the tuning but what the user does (Ctrl-C); random numbers stay as well."""
+        try:
+            with undisturbed():
+                yield
+        except Exception as error:  # noqa: BLE001  hours of tuning are worth more than their log
+            self.report(what, error)
+
+    def report(self, what: str, error: Exception) -> str:
+        """As a warning, the first time that this goes wrong; the reason."""
+        reason = _reason(error)
+        if what not in self._reported:
+            self._reported.add(what)
+            warnings.warn(f"{what}, the tuning goes on: {reason}", RuntimeWarning, stacklevel=2)
+        return reason
+
+    def check(self) -> None:
+        """Say so where there was nothing to log: `fit` returns None where it fails, and raises nothing."""
+        if any(tuning.trials for _, tuning in self._tunings.values()):
+            return
+        if self.began is None:
+            problem = "no tuning of Neural Compressor ran"
+            advice = "Call quantization.fit or autotune inside of `with log(…)`."
+        else:
+            problem = f"Neural Compressor ended before its first trial ({', '.join(_installed())})"
+            advice = "Its own log says why. Version 2.6 fails with onnx 1.19 and later, setuptools 82 and numpy 2."
+        warnings.warn(f"{self.logdir}: nothing was logged, {problem}. {advice}", RuntimeWarning, stacklevel=4)
+
+
+class Tuning:
+    """One call of `fit` or `autotune`: an fp32 model, and the trials to quantize it."""
+
+    def __init__(self, log: TrialLog, reference: Any, batches: Callable[[], list[Batch]]) -> None:
+        self._log = log
+        self._reference, self._batches = reference, batches
+        self._name = name_of(reference)
+        self._folder: Path | None = None
+        self._samples: list[Batch] | None = None
+        self.trials = 0
+        self._since = log.began or time.monotonic()
+
+    def restart(self) -> None:
+        """The next trial begins now."""
+        self._since = time.monotonic()
+
+    def add(self, number: int, describe: Callable[[str], Trial], quantized: Any) -> None:
+        """The trial of this number, as `describe` has it when it is told the name of the run."""
+        took = time.monotonic() - self._since
+        self.trials += 1
+        try:
+            self._write(number, describe, quantized, took)
+        finally:
+            self.restart()
+
+    def _write(self, number: int, describe: Callable[[str], Trial], quantized: Any, took: float) -> None:
+        run = self._new_run(number)
+        try:
+            trial = describe(run.name)
+            trial.wall_s = took
+            if self.trials != number:
+                trial.notes.append(
+                    f"number {number} of Neural Compressor is the {_ordinal(self.trials)} trial: it counts configs "
+                    "that it has tried before, too, and does not try them again"
+                )
+            found = self._diagnosed(trial, quantized) if self._log.diagnose else None
+            with SummaryWriter(run, whole=True) as writer:
+                if found is not None:
+                    writer.add_diagnosis(found)
+                writer.add_trial(trial)
+        except BaseException:
+            with suppress(OSError):
+                run.rmdir()  # an empty folder would be taken for a trial
+            raise
+        self._log.runs.append(run)
+
+    def _diagnosed(self, trial: Trial, quantized: Any) -> Diagnosis | None:
+        try:
+            if self._samples is None:
+                self._samples = self._batches()
+            found = compare(unwrapped(self._reference), unwrapped(quantized), self._samples)
+        except Exception as error:  # noqa: BLE001  a trial without a diagnosis is better than none
+            trial.notes.append(f"not diagnosed: {self._log.report('a trial was not diagnosed', error)}")
+            return None
+        found.reference, found.quantized = self._name, f"{self._name}, {trial.name}"
+        return with_kept(found, _as_in_table(trial.fallback, found.ops["name"]))
+
+    def _new_run(self, number: int) -> Path:
+        """A folder that no other trial has; trials of other tunings are never joined."""
+        with self._log.lock:
+            if self._folder is None:
+                self._folder = self._new_folder()
+            run = self._folder / f"trial-{number:03d}"
+            again = 2
+            while run.exists():  # a tuning that was resumed counts anew
+                run = self._folder / f"trial-{number:03d}-{again}"
+                again += 1
+            run.mkdir(parents=True)
+            return run
+
+    def _new_folder(self) -> Path:
+        logdir = self._log.logdir
+        if not any(logdir.glob("trial-*")):
+            return logdir
+        count = 2
+        while (logdir / f"tuning-{count}").exists():
+            count += 1
+        folder = logdir / f"tuning-{count}"
+        if not self._log.runs:
+            warnings.warn(f"{logdir} has trials of an earlier tuning; those of this one are in {folder}", stacklevel=2)
+        return folder
+
+
+def _as_in_table(fallback: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Ops by the names of the fp32 model: what becomes of a Gemm or a MatMul in ONNX is called after it."""
+    known = {str(name) for name in names}
+    shortened = {op: _RENAMED.sub("", op) for op in fallback}
+    return list(dict.fromkeys(op if op in known or short not in known else short for op, short in shortened.items()))
+
+
+def _installed() -> list[str]:
+    found = []
+    for package in _DEPENDENCIES:
+        with suppress(PackageNotFoundError):
+            found.append(f"{package} {version(package)}")
+    return found
+
+
+def _reason(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return first if isinstance(error, IncTbError) else f"{type(error).__name__}: {first}"
+
+
+def _ordinal(place: int) -> str:
+    known = {1: "first", 2: "second", 3: "third"}
+    return known.get(place, f"{place}th")

@@ -1,0 +1,80 @@
+"""Neural Compressor 2.x: `quantization.fit`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from inc_tb.importers.neural_compressor.trials import Goal, as_trial
+from inc_tb.integrations.neural_compressor.models import first_samples
+from inc_tb.integrations.neural_compressor.patches import Function, replaced
+from inc_tb.integrations.neural_compressor.trial_log import TrialLog, Tuning
+
+_GIVEN = "_inc_tb_given"
+
+
+@contextmanager
+def watch(logs: Callable[[], Sequence[TrialLog]]) -> Iterator[None]:
+    """Every strategy tells what it adds to its history: first the baseline, then each trial."""
+    from neural_compressor.strategy.strategy import TuneStrategy
+
+    def begin_watched(begin: Function) -> Function:
+        def watched(strategy: Any, *args: Any, **kwargs: Any) -> None:
+            begin(strategy, *args, **kwargs)
+            for log in logs():
+                log.begin()
+                if log.diagnose and not hasattr(strategy, _GIVEN):
+                    with log.spared("the fp32 model was not kept"):
+                        setattr(strategy, _GIVEN, _given(strategy))
+
+        return watched
+
+    def add_watched(add: Function) -> Function:
+        def watched(strategy: Any, tune_cfg: Any = None, tune_result: Any = None, **kwargs: Any) -> None:
+            add(strategy, tune_cfg, tune_result, **kwargs)
+            for log in logs():
+                with log.spared("a trial was not logged"):
+                    # The strategies of one fit hand on their history.
+                    tuning = log.tuning(strategy.tuning_history, partial(_tuning, log, strategy))
+                    if tune_cfg is None:
+                        tuning.restart()
+                    else:
+                        describe = partial(_trial, strategy, tune_cfg, tune_result)
+                        tuning.add(tune_cfg["trial_number"], describe, strategy.last_qmodel)
+
+        return watched
+
+    with (
+        replaced(TuneStrategy, "__init__", begin_watched),
+        replaced(TuneStrategy, "_add_tuning_history", add_watched),
+    ):
+        yield
+
+
+def _given(strategy: Any) -> Any:
+    """The user's model, in a form that stays as it is while Neural Compressor works on its own."""
+    wrapped = strategy.model
+    if wrapped.framework() == "onnxruntime":
+        return wrapped.model_path or wrapped.model
+    if wrapped.framework().startswith("pytorch"):
+        # Without an evaluation it quantizes the only model that there is.
+        return copy.deepcopy(wrapped.model) if strategy._not_tuning else wrapped.model
+    return wrapped
+
+
+def _tuning(log: TrialLog, strategy: Any) -> Tuning:
+    reference = getattr(strategy, _GIVEN, strategy.model)
+    source = strategy.calib_dataloader if log.data is None else log.data
+    return Tuning(log, reference, lambda: first_samples(reference, source, log.samples))
+
+
+def _trial(strategy: Any, tune_cfg: Any, result: Any, name: str) -> Any:
+    criterion = strategy.config.accuracy_criterion
+    baseline = strategy.baseline[0] if strategy.baseline else None
+    goal = Goal(baseline, criterion.tolerable_loss, criterion.criterion == "relative", criterion.higher_is_better)
+    objective = strategy.config.tuning_criterion.objective
+    names = objective["objective"] if isinstance(objective, dict) else objective
+    return as_trial(name, goal, result, tune_cfg, names)

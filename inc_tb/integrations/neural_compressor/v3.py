@@ -1,0 +1,209 @@
+"""Neural Compressor 3.x and onnx-neural-compressor: `autotune`.
+
+The three of them are alike: a TuningMonitor is made, a wrapper evaluates the fp32 model, the monitor is told this
+baseline; then, for each trial, a function quantizes, the wrapper evaluates, and the monitor is told the result.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from inc_tb.capture import Batch
+from inc_tb.importers.neural_compressor.trials import Goal, as_trial
+from inc_tb.integrations.neural_compressor.configs import fallback_of, settings_of
+from inc_tb.integrations.neural_compressor.models import first_samples, named
+from inc_tb.integrations.neural_compressor.patches import Function, replaced
+from inc_tb.integrations.neural_compressor.trial_log import TrialLog, Tuning
+from inc_tb.records import Trial
+
+Logs = Callable[[], Sequence[TrialLog]]
+_QUANTIZE = {
+    "neural_compressor.torch.quantization.autotune": "quantize",
+    "neural_compressor.tensorflow.quantization.autotune": "quantize_model",
+    "onnx_neural_compressor.quantization.tuning": "_quantize",
+}
+"""Where each `autotune` looks up the function that quantizes, which is given the calibration data."""
+
+
+@contextmanager
+def watch(logs: Logs) -> Iterator[None]:
+    from neural_compressor.common import base_tuning
+
+    with _Watch(logs, first=1).on(base_tuning):
+        yield
+
+
+@contextmanager
+def watch_onnx(logs: Logs) -> Iterator[None]:
+    from onnx_neural_compressor.quantization import tuning
+
+    with _Watch(logs, first=0).on(tuning):
+        yield
+
+
+@dataclass
+class _Autotune:
+    """One call, as far as it has come."""
+
+    reference: Any = None
+    quantized: Any = None
+    source: Any = None
+    """A calibration dataloader or data reader."""
+    heard: dict[str, list[Batch]] = field(default_factory=dict)
+    """What a PyTorch model was called with by the calibration, which is a function, and by the evaluation."""
+
+
+class _OfThread(threading.local):
+    autotune: _Autotune
+    """The last one that began."""
+
+    def __init__(self) -> None:
+        self.autotune = _Autotune()
+
+
+class _Watch:
+    """Each method makes the function that stands in for one of Neural Compressor's."""
+
+    def __init__(self, logs: Logs, first: int) -> None:
+        """`first` is the number that it gives to the first trial."""
+        self._logs, self._first = logs, first
+        self._thread = _OfThread()
+        self._stack = ExitStack()
+        self._known: set[str] = set()
+
+    @property
+    def _now(self) -> _Autotune:
+        return self._thread.autotune
+
+    @contextmanager
+    def on(self, module: Any) -> Iterator[None]:
+        with self._stack as stack:
+            stack.enter_context(replaced(module.TuningMonitor, "__init__", self._begin))
+            stack.enter_context(replaced(module.TuningMonitor, "set_baseline", self._set_baseline))
+            stack.enter_context(replaced(module.TuningMonitor, "add_trial_result", self._add))
+            stack.enter_context(replaced(module.EvaluationFuncWrapper, "evaluate", self._evaluate))
+            yield
+
+    def _begin(self, begin: Function) -> Function:
+        def watched(monitor: Any, *args: Any, **kwargs: Any) -> None:
+            begin(monitor, *args, **kwargs)
+            self._thread.autotune = _Autotune()
+            for module in _QUANTIZE.keys() & sys.modules.keys() - self._known:  # whoever tunes has loaded one
+                self._known.add(module)
+                self._stack.enter_context(replaced(sys.modules[module], _QUANTIZE[module], self._quantize))
+            for log in self._logs():
+                log.begin()
+
+        return watched
+
+    def _evaluate(self, evaluate: Function) -> Function:
+        def watched(wrapper: Any, model: Any) -> Any:
+            if self._now.reference is None:
+                self._now.reference = model
+                with self._listening(model, "evaluation"):
+                    return evaluate(wrapper, model)
+            self._now.quantized = model
+            return evaluate(wrapper, model)
+
+        return watched
+
+    def _set_baseline(self, set_baseline: Function) -> Function:
+        def watched(monitor: Any, baseline: Any) -> None:
+            set_baseline(monitor, baseline)
+            for log in self._logs():
+                with log.spared("a tuning was not seen"):
+                    self._tuning(log, monitor).restart()
+
+        return watched
+
+    def _quantize(self, quantize: Function) -> Function:
+        def watched(model: Any, quant_config: Any, *args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("run_fn") is not None:
+                kwargs["run_fn"] = self._calibrate(kwargs["run_fn"])
+            self._now.source = args[0] if args else kwargs.get("calibration_data_reader")
+            return quantize(model, quant_config, *args, **kwargs)
+
+        return watched
+
+    def _calibrate(self, run: Function) -> Function:
+        def watched(model: Any, *args: Any) -> Any:
+            with self._listening(model, "calibration"):
+                return run(model, *args)
+
+        return watched
+
+    def _add(self, add: Function) -> Function:
+        def watched(monitor: Any, trial_index: int, trial_result: Any, quant_config: Any) -> None:
+            add(monitor, trial_index, trial_result, quant_config)
+            for log in self._logs():
+                with log.spared("a trial was not logged"):
+                    describe = partial(_trial, monitor, trial_result, quant_config)
+                    self._tuning(log, monitor).add(trial_index - self._first + 1, describe, self._now.quantized)
+
+        return watched
+
+    def _tuning(self, log: TrialLog, monitor: Any) -> Tuning:
+        now, reference = self._now, self._now.reference
+
+        def batches() -> list[Batch]:
+            if log.data is not None:
+                return first_samples(reference, log.data, log.samples)
+            heard = now.heard.get("calibration") or now.heard.get("evaluation")
+            source = heard or now.source
+            return first_samples(reference, _Read(source) if hasattr(source, "get_next") else source, log.samples)
+
+        return log.tuning(monitor, lambda: Tuning(log, reference, batches))
+
+    @contextmanager
+    def _listening(self, model: Any, what: str) -> Iterator[None]:
+        """Keep what a PyTorch model is called with, as many samples as any log wants, the first time."""
+        listen = getattr(model, "register_forward_pre_hook", None)
+        wanted = max((log.samples for log in self._logs() if log.diagnose), default=0)
+        if listen is None or what in self._now.heard:
+            yield
+            return
+        heard = self._now.heard[what] = []
+
+        def hear(module: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+            if sum(_size(batch) for batch in heard) < wanted:
+                with suppress(Exception):  # a diagnosis without data says so
+                    batch = named(arguments, keywords, module.forward)
+                    heard.append({name: np.array(array) for name, array in batch.items()})
+
+        handle = listen(hear, with_kwargs=True)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+
+class _Read:
+    """The batches of a calibration data reader of ONNX, which begins anew for the next trial, too."""
+
+    def __init__(self, reader: Any) -> None:
+        self._reader = reader
+
+    def __iter__(self) -> Iterator[Any]:
+        self._reader.rewind()
+        while (batch := self._reader.get_next()) is not None:
+            yield batch
+
+
+def _size(batch: Batch) -> int:
+    return next((len(array) for array in batch.values() if array.ndim), 1)
+
+
+def _trial(monitor: Any, result: Any, quant_config: Any, name: str) -> Trial:
+    """A config of 3.x says what it changes only, so its ops are not known as those of 2.x are."""
+    goal = Goal(monitor.baseline, monitor.tuning_config.tolerable_loss)
+    trial = as_trial(name, goal, result, {})
+    trial.fallback, trial.config = fallback_of(quant_config), settings_of(quant_config)
+    return trial
