@@ -18,6 +18,7 @@ from inc_tb.timing import Profile
 from inc_tb.tune import Tuned, tune
 
 if TYPE_CHECKING:
+    from inc_tb.adapters.mxnet.quantizer import MxnetQuantizer
     from inc_tb.adapters.onnx.quantizer import OnnxRuntimeQuantizer
     from inc_tb.adapters.tensorflow.quantizer import TensorFlowQuantizer
     from inc_tb.adapters.torch.quantizer import TorchQuantizer
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Diagnosis", "IncTbError", "OnnxRuntimeQuantizer", "Probe", "Profile", "Quantizer", "Run", "Suggestion",
-    "SummaryWriter", "TensorFlowQuantizer", "TorchQuantizer", "Trial", "Tuned", "diagnose", "load", "log_diagnosis",
-    "log_histogram", "probe", "profile", "tune",
+    "Diagnosis", "IncTbError", "MxnetQuantizer", "OnnxRuntimeQuantizer", "Probe", "Profile", "Quantizer", "Run",
+    "Suggestion", "SummaryWriter", "TensorFlowQuantizer", "TorchQuantizer", "Trial", "Tuned", "diagnose", "load",
+    "log_diagnosis", "log_histogram", "probe", "profile", "tune",
 ]  # fmt: skip
 
 
@@ -39,6 +40,10 @@ def __getattr__(name: str) -> Any:
         from inc_tb import events
 
         return getattr(events, name)
+    if name == "MxnetQuantizer":
+        from inc_tb.adapters.mxnet.quantizer import MxnetQuantizer
+
+        return MxnetQuantizer
     if name == "OnnxRuntimeQuantizer":
         from inc_tb.adapters.onnx.quantizer import OnnxRuntimeQuantizer
 

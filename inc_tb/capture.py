@@ -26,14 +26,15 @@ Array = npt.NDArray[Any]
 Batch = Mapping[str, Array]
 _EXPECTED = (
     "ONNX models are .onnx files or onnx.ModelProto objects, PyTorch models torch.nn.Module objects, TensorFlow models "
-    ".pb, .tflite and .keras files, SavedModel folders, or objects."
+    ".pb, .tflite and .keras files, SavedModel folders, or objects, MXNet models -symbol.json files or gluon blocks."
 )
-_PAIRS = "expected two ONNX models, two PyTorch models, or two TensorFlow models"
-_EXTRAS = {"onnx": "ONNX", "torch": "PyTorch", "tensorflow": "TensorFlow"}
+_PAIRS = "expected two ONNX models, two PyTorch models, two TensorFlow models, or two MXNet models"
+_EXTRAS = {"onnx": "ONNX", "torch": "PyTorch", "tensorflow": "TensorFlow", "mxnet": "MXNet"}
 _SUFFIXES = {
     ".onnx": "onnx", ".ort": "ort", ".pb": "tensorflow", ".tflite": "tensorflow", ".keras": "tensorflow",
-    ".h5": "tensorflow",
+    ".h5": "tensorflow", ".params": "mxnet",
 }  # fmt: skip
+_MXNET = "-symbol.json"
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _LEAST_RUNS, _MOST_RUNS, _LATENCY_S = 5, 50, 0.5
 Role = Literal["weight", "input", "output", "isolated"]
@@ -291,6 +292,10 @@ def tensorflow_quantizer(**settings: Any) -> Quantizer:
     return cast("Quantizer", _part("tensorflow", "quantizer").TensorFlowQuantizer(**settings))
 
 
+def mxnet_quantizer(**settings: Any) -> Quantizer:
+    return cast("Quantizer", _part("mxnet", "quantizer").MxnetQuantizer(**settings))
+
+
 def default_quantizer(model: Any, settings: Mapping[str, Any] | None = None) -> Quantizer:
     """The tool of the model's own framework; it may be told the `settings` of a trial that it has made."""
     approach = {"approach": settings["approach"]} if settings and "approach" in settings else {}
@@ -298,6 +303,8 @@ def default_quantizer(model: Any, settings: Mapping[str, Any] | None = None) -> 
         return torch_quantizer(**approach)
     if kind_of(model) == "tensorflow":
         return tensorflow_quantizer(**approach)
+    if kind_of(model) == "mxnet":
+        return mxnet_quantizer()
     return onnxruntime_quantizer(preprocess=(settings or {}).get("preprocess", True))
 
 
@@ -331,7 +338,7 @@ def measure_size(model: Any) -> float:
 
 
 def save_model(model: Any, target: Path) -> None:
-    """Where it can be loaded from again; ONNX as it is, PyTorch as a state_dict."""
+    """Where it can be loaded from again; ONNX as it is, PyTorch as a state_dict, MXNet as a folder of its files."""
     _adapter_of(model).save_model(model, target)
 
 
@@ -390,7 +397,9 @@ def _adapter_of(model: Any) -> ModuleType:
     kind = kind_of(model)
     if kind in _EXTRAS:
         return _package(kind)
-    raise ModelError(f"cannot read {describe(model)}; expected an ONNX, a PyTorch or a TensorFlow model. {_EXPECTED}")
+    raise ModelError(
+        f"cannot read {describe(model)}; expected an ONNX, a PyTorch, a TensorFlow or an MXNet model. {_EXPECTED}"
+    )
 
 
 def _package(kind: str) -> ModuleType:
@@ -422,22 +431,36 @@ def is_checkpoint(path: Path) -> bool:
     return is_there or (not path.exists() and Path(f"{path}.index").is_file())
 
 
+def _is_mxnet(path: Path) -> bool:
+    """A network, the name that all files of one begin with, or a folder that holds one."""
+    if path.is_dir():
+        return any(path.glob(f"*{_MXNET}"))
+    return path.name.endswith(_MXNET) if path.is_file() else Path(f"{path}{_MXNET}").is_file()
+
+
 def kind_of(model: Any) -> str:
-    """onnx, torch or tensorflow; anything else is what was given instead."""
+    """onnx, torch, tensorflow or mxnet; anything else is what was given instead."""
     if isinstance(model, str | PathLike):
         path = Path(model)
+        if _is_mxnet(path):
+            return "mxnet"
         if path.is_dir():
             return "tensorflow"
         if is_checkpoint(path):
             return "tensorflow"
         if not path.is_file():
-            raise ModelError(f"{path}: no such file; expected a model (.onnx, .pb, .tflite, .keras). Check the path.")
+            raise ModelError(
+                f"{path}: no such file; expected a model (.onnx, .pb, .tflite, .keras, -symbol.json). Check the path."
+            )
         return _SUFFIXES.get(path.suffix.lower(), path.suffix.lower())
     if type(model).__name__ == "ModelProto":
         return "onnx"
     torch = sys.modules.get("torch")  # whoever has such a model has loaded it
     if torch is not None and isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
         return "torch"
-    homes = [c.__module__.partition(".")[0] for c in type(model).__mro__]
+    first = model[0] if isinstance(model, tuple) and model else model  # a symbol and its parameters
+    homes = [c.__module__.partition(".")[0] for c in type(first).__mro__]
+    if "mxnet" in homes:
+        return "mxnet"
     is_lite = isinstance(model, bytes | bytearray) and model[4:8] == b"TFL3"
     return "tensorflow" if is_lite or {"tensorflow", "keras", "tf_keras"} & set(homes) else type(model).__name__

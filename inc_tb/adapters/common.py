@@ -45,6 +45,17 @@ def _fit(array: Array, expected: Input, is_free: bool, hint: str) -> Array:
     return np.asarray(array, dtype=expected.dtype, order="C")
 
 
+def split(feeds: Mapping[str, Array], at_once: int | None, most: int) -> Iterator[dict[str, Array]]:
+    """In parts that the model takes, and that fit the memory; not at all where the arrays differ in their length."""
+    rows = {len(array) if array.ndim else 0 for array in feeds.values()}
+    size = at_once if at_once is not None else most
+    if len(rows) != 1 or max(rows) <= size:
+        yield dict(feeds)
+        return
+    for start in range(0, max(rows), size):
+        yield {name: array[start : start + size] for name, array in feeds.items()}
+
+
 def linked(ops: list[Op]) -> list[Op]:
     """Each op with those that read it."""
     by_name = {op.name: op for op in ops}

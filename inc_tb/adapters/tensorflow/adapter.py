@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from inc_tb.adapters import common
-from inc_tb.adapters.common import linked
+from inc_tb.adapters.common import linked, split
 from inc_tb.adapters.tensorflow.engines import open_engine
 from inc_tb.adapters.tensorflow.frozen import FrozenGraph
 from inc_tb.adapters.tensorflow.graph import Engine, Graph, Step
@@ -207,17 +207,6 @@ def fitted(batch: Batch, inputs: Sequence[Input], at_once: int | None) -> dict[s
             f"the batch has {max(rows)} samples, the model takes {at_once} at a time. Give a multiple of that."
         )
     return found
-
-
-def split(feeds: Mapping[str, Array], at_once: int | None, most: int) -> Iterator[dict[str, Array]]:
-    """In parts that the model takes, and that fit the memory; not at all where the arrays differ in their length."""
-    rows = {len(array) if array.ndim else 0 for array in feeds.values()}
-    size = at_once if at_once is not None else most
-    if len(rows) != 1 or max(rows) <= size:
-        yield dict(feeds)
-        return
-    for start in range(0, max(rows), size):
-        yield {name: array[start : start + size] for name, array in feeds.items()}
 
 
 def _samples_at_once(*engines: Engine) -> int | None:

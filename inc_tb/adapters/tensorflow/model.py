@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from inc_tb.adapters.tensorflow.adapter import fitted, split
+from inc_tb.adapters.common import split
+from inc_tb.adapters.tensorflow.adapter import fitted
 from inc_tb.adapters.tensorflow.engines import open_graph
 from inc_tb.adapters.tensorflow.frozen import FrozenGraph
 from inc_tb.adapters.tensorflow.interpreter import opened, stored

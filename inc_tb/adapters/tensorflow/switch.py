@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inc_tb.adapters.tensorflow.adapter import fitted, split
+from inc_tb.adapters.common import split
+from inc_tb.adapters.tensorflow.adapter import fitted
 from inc_tb.adapters.tensorflow.engines import open_graph
 from inc_tb.adapters.tensorflow.frozen import FrozenGraph, data_inputs, session_config
 from inc_tb.adapters.tensorflow.library import tf

@@ -1,0 +1,38 @@
+"""Whole numbers and the range that they stand for: zero is zero, the larger end of the range is the last number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from inc_tb.capture import Array
+from inc_tb.records import Quantization
+
+_LAST = {"int8": 127, "uint8": 255, "int32": 2**31 - 1}
+_FIRST = {"int8": -128, "uint8": 0, "int32": -(2**31)}
+_TINY = np.finfo(np.float32).tiny
+
+
+def grid(dtype: Any, low: Array, high: Array) -> Quantization:
+    """Of whole numbers of this type that stand for this range."""
+    name = np.dtype(dtype).name
+    widest = np.maximum(np.abs(np.float32(low)), np.abs(np.float32(high))).reshape(-1)[:1]
+    scale = np.maximum(widest / np.float32(_LAST[name]), _TINY).astype(np.float32)
+    return Quantization(name, scale, np.zeros(1, np.int64), _FIRST[name], _LAST[name])
+
+
+def grid_by_channel(widest: Array) -> Quantization:
+    """Of weights, from the largest magnitude of each channel."""
+    scale = np.maximum(np.float32(widest) / np.float32(127), _TINY).astype(np.float32)
+    return Quantization("int8", scale, np.zeros(scale.shape, np.int64), -128, 127, axis=0)
+
+
+def unknown_grid(dtype: Any) -> Quantization:
+    """Found while the model runs."""
+    name = np.dtype(dtype).name
+    return Quantization(name, None, None, _FIRST[name], _LAST[name])
+
+
+def is_whole(dtype: Any) -> bool:
+    return np.dtype(dtype).name in _LAST

@@ -1,0 +1,122 @@
+"""Runs symbols: with their own fusions only, and without MXNet's greetings."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from inc_tb.adapters.mxnet.graph import Entry, Graph
+from inc_tb.adapters.mxnet.library import mx
+from inc_tb.adapters.mxnet.source import Source, first_line
+from inc_tb.capture import Array, Batch
+from inc_tb.errors import MismatchError
+
+_AS_GIVEN = {"MXNET_SUBGRAPH_BACKEND": "default", "MXNET_SUBGRAPH_VERBOSE": "0"}
+"""A backend that joins nothing. NONE does not either, but says so each time."""
+_ONE_BY_ONE = {"MXNET_EXEC_BULK_EXEC_INFERENCE": "0"}
+_EXECUTORS_KEPT = 4
+FUSED = "MKLDNN"
+"""What oneDNN joins for inference, unless told otherwise; Module does it, too."""
+
+
+def fused(source: Source, backend: str = FUSED) -> Source:
+    """As it ships: convolutions with what is behind them are one."""
+    with _environment(_AS_GIVEN):
+        return source._replace(symbol=source.symbol.get_backend_symbol(backend))
+
+
+class Executor:
+    """A symbol and its arrays, opened for arrays of certain shapes and types."""
+
+    def __init__(self, source: Source, feeds: Batch, *, is_bulk: bool = True) -> None:
+        """With `is_bulk` several nodes are handed to the engine at once, as MXNet does; they are one to a profiler."""
+        self._fed = {name: mx.nd.array(array, dtype=array.dtype) for name, array in feeds.items()}
+        arguments = {**source.args, **self._fed}
+        names = source.symbol.list_arguments()
+        missing = [name for name in names if name not in arguments]
+        try:
+            if missing:  # labels: any will do
+                shapes, _, _ = source.symbol.infer_shape(**{n: arguments[n].shape for n in names if n in arguments})
+                arguments |= {n: mx.nd.zeros(s) for n, s in zip(names, shapes, strict=True) if n in missing}
+            with _environment(_AS_GIVEN if is_bulk else _AS_GIVEN | _ONE_BY_ONE):
+                self._executor = source.symbol.bind(
+                    mx.cpu(), {n: arguments[n] for n in names}, grad_req="null",
+                    aux_states={n: source.aux[n] for n in source.symbol.list_auxiliary_states()},
+                )  # fmt: skip
+        except (mx.MXNetError, ValueError, KeyError) as error:
+            raise _cannot_run(source, error) from error
+        self._source = source
+
+    def feed(self, feeds: Batch) -> None:
+        for name, array in feeds.items():
+            if name in self._fed:
+                self._fed[name][:] = array
+                self._fed[name].wait_to_read()
+
+    def watch(self, callback: Callable[[Any, Any], None]) -> None:
+        """Tell everything that each node reads and gives."""
+        self._executor.set_monitor_callback(callback, monitor_all=True)
+
+    def run(self) -> list[Any]:
+        try:
+            results = self._executor.forward(is_train=False)
+            for result in results:
+                result.wait_to_read()
+        except mx.MXNetError as error:
+            raise _cannot_run(self._source, error) from error
+        return list(results)
+
+
+class Runner:
+    """One network, run for any of its values; the executors of the last few questions are kept."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._opened: OrderedDict[Any, Executor] = OrderedDict()
+
+    def run(self, feeds: Batch, entries: Sequence[Entry]) -> dict[Entry, Array]:
+        source = self._graph.source
+        key = tuple(entries), shapes_of(feeds)
+        if key not in self._opened:
+            made = Executor(source._replace(symbol=self._graph.symbol(entries)), feeds)
+            keep(self._opened, key, made)
+        executor = self._opened[key]
+        executor.feed(feeds)
+        return {e: np.asarray(a.asnumpy()) for e, a in zip(entries, executor.run(), strict=True)}
+
+
+def keep(opened: OrderedDict[Any, Executor], key: Any, made: Executor) -> None:
+    while len(opened) >= _EXECUTORS_KEPT:
+        opened.popitem(last=False)
+    opened[key] = made
+
+
+def shapes_of(feeds: Batch) -> tuple[Any, ...]:
+    return tuple((name, array.shape, str(array.dtype)) for name, array in sorted(feeds.items()))
+
+
+def _cannot_run(source: Source, error: Exception) -> MismatchError:
+    return MismatchError(
+        f"{source.name}: MXNet cannot run this batch ({first_line(error)}). Check that the data is what the model was "
+        "made for."
+    )
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """MXNet reads these each time that a symbol is opened."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
