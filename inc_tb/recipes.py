@@ -177,9 +177,38 @@ INC_TENSORFLOW = Recipe(
     ",\n}\nconf = PostTrainingQuantConfig({approach}op_name_dict=op_name_dict)",
     INC.note,
 )  # fmt: skip
+_JOINED = (
+    "The names are those of the symbols that oneDNN makes of the ops, sg_mkldnn_conv_bn_act_0 and the like, which stay "
+    "the same for the same network."
+)
+MXNET = Recipe(
+    "mxnet", "MXNet: quantize_net, exclude_layers",
+    "from mxnet.contrib.quantization import quantize_net_v2\n\nexclude_layers = [\n", "    {module}", ",\n",
+    ",\n]\nquantized = quantize_net_v2(\n"
+    '    network, calib_data=calib_data, calib_mode="naive", exclude_layers=exclude_layers\n)',
+    f"Keeps the ops in fp32. {_JOINED} Your other settings (calibration, quantize_mode) are yours to add.",
+)  # fmt: skip
+MXNET_MODEL = Recipe(
+    "mxnet-model", "MXNet: quantize_model_mkldnn, excluded_sym_names",
+    "from mxnet.contrib.quantization import quantize_model_mkldnn\n\nexcluded_sym_names = [\n", "    {module}", ",\n",
+    ",\n]\nqsym, qarg_params, aux_params = quantize_model_mkldnn(\n"
+    '    sym, arg_params, aux_params, calib_data=calib_data, calib_mode="naive", quantized_dtype="auto",\n'
+    "    excluded_sym_names=excluded_sym_names,\n)",
+    f"For symbols and modules. Keeps the ops in fp32. {_JOINED}",
+)  # fmt: skip
+INC_MXNET = Recipe(
+    "inc", "Neural Compressor 2.x: op_name_dict",
+    "import re\n\nfrom neural_compressor.config import PostTrainingQuantConfig\n\n"
+    'fp32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}\nnames = [\n',
+    "    {module}", ",\n",
+    ",\n]\nop_name_dict = {re.escape(name): fp32 for name in names}\n"
+    "conf = PostTrainingQuantConfig({approach}op_name_dict=op_name_dict)",
+    f"Keeps the ops in fp32. {_JOINED}",
+)  # fmt: skip
 PLAIN = Recipe("json", "JSON: list of names", '{"fp32": [\n', "    {name}", ",\n", "\n]}", "For tools of your own.")
 
 RECIPES: Mapping[str, Sequence[Recipe]] = {
+    "mxnet": (MXNET, MXNET_MODEL, INC_MXNET, PLAIN),
     "onnx": (
         ONNXRUNTIME, ONNXRUNTIME_INT16, ONNXRUNTIME_PER_CHANNEL, INC, INC_ONNX, INC_TORCH, NNCF, TORCH, TORCH_PT2E,
         TFLITE, PLAIN,
@@ -214,7 +243,7 @@ ALIASES: Mapping[str, str] = {
     "ignoredscope": "nncf", "ignored-scope": "nncf", "fx": "torch", "torch-fx": "torch", "qconfig-mapping": "torch",
     "pt2e": "torch-pt2e", "quantize-dynamic": "torch-dynamic", "denylist": "tflite", "denylisted-nodes": "tflite",
     "16x8": "tflite-int16", "int16x8": "tflite-int16", "quantize-saved-model": "saved-model",
-    "plain": "json",
+    "quantize-net": "mxnet", "exclude-layers": "mxnet", "excluded-sym-names": "mxnet-model", "plain": "json",
 }  # fmt: skip
 """What else people call a tool, or the setting that it takes -> `Recipe.tool`."""
 

@@ -79,7 +79,7 @@ class Op:
     index: int
     block: str = ""
     module: str = ""
-    """The PyTorch module that it is, or is called in, where that is known."""
+    """The PyTorch module that it is, or is called in, where that is known; the symbol that MXNet makes it part of."""
     unit: str = ""
     tensor: str = ""
     inputs: list[str] = field(default_factory=list)

@@ -37,6 +37,9 @@ _SAME_AS = {
     "LOG_SOFTMAX": "LogSoftmax", "MAX_POOL_2D": "MaxPool", "RESHAPE": "Reshape", "SQUEEZE": "Squeeze",
     "TRANSPOSE": "Transpose", "ExpandDims": "Unsqueeze", "EXPAND_DIMS": "Unsqueeze", "StridedSlice": "Slice",
     "STRIDED_SLICE": "Slice", "SLICE": "Slice", "SplitV": "Split", "SPLIT": "Split", "SPLIT_V": "Split", "PadV2": "Pad",
+    "elemwise_add": "Add", "broadcast_add": "Add", "_plus": "Add", "elemwise_sub": "Sub", "transpose": "Transpose",
+    "expand_dims": "Unsqueeze", "squeeze": "Squeeze", "slice": "Slice", "slice_axis": "Slice", "SliceChannel": "Split",
+    "BatchNorm": "BatchNormalization", "SoftmaxOutput": "Softmax",
     "MirrorPad": "Pad", "PAD": "Pad", "PADV2": "Pad", "MIRROR_PAD": "Pad", "FusedBatchNormV3": "BatchNormalization",
 }  # fmt: skip
 

@@ -38,7 +38,8 @@ RECIPES = fitted("onnx", USUAL)
 DYNAMIC = Settings(per_channel=False, activation="uint8", weight="int8", dynamic=True)
 TORCH = {r.tool: r for r in (*fitted("torch", USUAL), *fitted("torch", DYNAMIC))}
 TENSORFLOW = fitted("tensorflow", USUAL)
-ALL = [*RECIPES, *TORCH.values(), *TENSORFLOW]
+MXNET = fitted("mxnet", USUAL)
+ALL = [*RECIPES, *TORCH.values(), *TENSORFLOW, *MXNET]
 EVERY_WORD = Recipe("every", "every word", "<", "{name} {pattern} {tensor} {module} {name} {other}", "; ", ">")
 
 
@@ -48,6 +49,7 @@ def cases() -> list[dict[str, Any]]:
         (OPS, {}, {}),
         (["/conv1/Conv", "/conv1/Relu", "/fc/Gemm"], {"/conv1/Conv": "conv out", "/fc/Gemm": "logits"}, {}),
         (["node_conv2d_1", "node_add"], {}, {"node_conv2d_1": "layer1.0.conv1", "node_add": ""}),
+        (["conv0_fwd", "relu0_fwd"], {}, {"conv0_fwd": "sg_mkldnn_conv_act_0", "relu0_fwd": "sg_mkldnn_conv_act_0"}),
         (ODD, {name: f"{name}_output_0" for name in ODD[::2]}, {}),
     ]
     return [

@@ -76,8 +76,8 @@ def diagnose(
 ) -> None:  # fmt: skip
     """Compare QUANTIZED with REFERENCE op by op, log it for TensorBoard, and say what to change.
 
-    Both are .onnx files, models of TensorFlow (SavedModel folder, .pb, .keras, .tflite), or file.py:function that
-    returns a model.
+    Both are .onnx files, models of TensorFlow (SavedModel folder, .pb, .keras, .tflite), of MXNet (-symbol.json), or
+    file.py:function that returns a model.
     """
     from inc_tb.events import SummaryWriter
     from inc_tb.metrics import COLUMNS

@@ -77,6 +77,7 @@ def profile(
     folder = found_run or run_folder(logdir, run, name_of(quantized or model))
     if threads is not None:
         os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(threads))  # TensorFlow looks at it once, when it is loaded
+        os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # and so does MXNet
     first = as_model(model)
     second = as_model(quantized) if quantized is not None else None
     batches = open_data(data, read_inputs(first), batch_size)

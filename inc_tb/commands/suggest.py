@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     metavar="FORMAT",
     help="The tool to write for: onnxruntime, onnxruntime-int16, onnxruntime-per-channel, inc, inc-onnx, inc-torch, "
     "nncf, torch, torch-pt2e, tflite or json, as far as it fits the run's framework; for TensorFlow also tflite-int16, "
-    "tflite-per-channel and saved-model.  [default: the first that fits]",
+    "tflite-per-channel and saved-model, for MXNet mxnet and mxnet-model.  [default: the first that fits]",
 )
 @click.option(
     "--rank", "ranks", multiple=True, type=int, metavar="N", help="Which suggestion; again for several in one config."

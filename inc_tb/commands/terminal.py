@@ -71,8 +71,8 @@ def print_json(value: Any) -> None:
 
 
 def name_of(model: str) -> str:
-    """int8 for int8.onnx, make_int8 for models.py:make_int8."""
-    return split_function(model)[1] if ".py:" in model else Path(model).stem
+    """int8 for int8.onnx and int8-symbol.json, make_int8 for models.py:make_int8."""
+    return split_function(model)[1] if ".py:" in model else Path(model).stem.removesuffix("-symbol")
 
 
 def run_folder(logdir: Path, run: str | None, name: str) -> Path:

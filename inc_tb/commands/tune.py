@@ -15,6 +15,7 @@ from inc_tb.errors import UsageError
 
 _LOGDIR = click.Path(path_type=Path)
 _ONNX_ONLY = ("quant_format", "calibrator", "reduce_range", "symmetric", "activation_type", "weight_type", "preprocess")
+_MXNET_CALIBRATION = {"minmax": "naive", "entropy": "entropy"}
 
 
 @click.command()
@@ -53,13 +54,14 @@ _ONNX_ONLY = ("quant_format", "calibrator", "reduce_range", "symmetric", "activa
 @click.option("--dynamic", is_flag=True, help="Quantize dynamically, without calibrated ranges.")
 @click.option("--pt2e", is_flag=True, help="PyTorch: export the model and quantize it with torchao.")
 @click.option("--saved-model", is_flag=True, help="TensorFlow: quantize_saved_model instead of TFLite.")
+@click.option("--smart", is_flag=True, help="MXNet: quantize_mode smart instead of full.")
 @click.option("--format", "quant_format", default="QDQ", show_default=True, type=click.Choice(["QDQ", "QOperator"]))
 @click.option(
     "--calibrator", default="minmax", show_default=True, type=click.Choice(["minmax", "entropy", "percentile"])
 )
 @click.option(
     "--per-channel/--no-per-channel", default=None,
-    help="A scale for each channel of the weights.  [default: no; PyTorch, TensorFlow: yes]",
+    help="A scale for each channel of the weights.  [default: no; PyTorch, TensorFlow: yes; MXNet: of convolutions]",
 )  # fmt: skip
 @click.option("--reduce-range", is_flag=True, help="7 bits for weights, for CPUs without VNNI.")
 @click.option("--symmetric", is_flag=True, help="Activations symmetric around zero.")
@@ -76,19 +78,27 @@ _ONNX_ONLY = ("quant_format", "calibrator", "reduce_range", "symmetric", "activa
 def tune(
     model: str | None, data: str | None, evaluate: str | None, tolerance: float, absolute: bool, lower_is_better: bool,
     strategy: str, max_trials: int, timeout: float, objectives: tuple[str, ...], profile_runs: int, samples: int | None,
-    probe_s: float, dynamic: bool, pt2e: bool, saved_model: bool, quant_format: str, calibrator: str,
+    probe_s: float, dynamic: bool, pt2e: bool, saved_model: bool, smart: bool, quant_format: str, calibrator: str,
     per_channel: bool | None, reduce_range: bool, symmetric: bool, activation_type: str, weight_type: str,
     preprocess: bool, logdir: Path, resume: bool, rebuild: str | None, output: Path | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Find the fewest ops of MODEL that must stay in fp32, prove it, and write the quantized model.
 
-    MODEL is an .onnx file, a model of TensorFlow (SavedModel folder, .pb, .keras), or file.py:function that returns a
-    model. Of a PyTorch model the best one's state_dict is written. Options for the quantizer are ONNX Runtime's, but
-    for --per-channel/--no-per-channel, for PyTorch's --dynamic and --pt2e, and for TensorFlow's --saved-model.
+    MODEL is an .onnx file, a model of TensorFlow (SavedModel folder, .pb, .keras), of MXNet (-symbol.json), or
+    file.py:function that returns a model. Of a PyTorch model the best one's state_dict is written. Options for the
+    quantizer are ONNX Runtime's, but for --per-channel/--no-per-channel, for PyTorch's --dynamic and --pt2e, for
+    TensorFlow's --saved-model, and for MXNet's --smart and --calibrator (minmax is what it calls naive).
 
     Exit code 0: the criterion holds; 1: it does not, the best model found is kept all the same.
     """
-    from inc_tb.capture import Quantizer, kind_of, onnxruntime_quantizer, tensorflow_quantizer, torch_quantizer
+    from inc_tb.capture import (
+        Quantizer,
+        kind_of,
+        mxnet_quantizer,
+        onnxruntime_quantizer,
+        tensorflow_quantizer,
+        torch_quantizer,
+    )
     from inc_tb.report import show_trial, show_tuned
     from inc_tb.tune import tune as tune_model
 
@@ -108,10 +118,20 @@ def tune(
         raise UsageError(f"--pt2e was given for {model}; expected a PyTorch model (file.py:function).")
     if saved_model and kind != "tensorflow":
         raise UsageError(f"--saved-model was given for {model}; expected a TensorFlow model (a folder, .pb, .keras).")
-    if kind == "tensorflow":
+    if smart and kind != "mxnet":
+        raise UsageError(f"--smart was given for {model}; expected an MXNet model (-symbol.json).")
+    if kind == "mxnet":
+        _refuse([name for name in (*_ONNX_ONLY, "dynamic") if name != "calibrator"], "MXNet")
+        if calibrator not in _MXNET_CALIBRATION:
+            raise UsageError(f"--calibrator {calibrator} was given for an MXNet model; expected minmax or entropy.")
+        quantizer: Quantizer = mxnet_quantizer(
+            calibration=_MXNET_CALIBRATION[calibrator], quantize_mode="smart" if smart else "full",
+            granularity="channel-wise" if per_channel else "tensor-wise",
+        )  # fmt: skip
+    elif kind == "tensorflow":
         _refuse([*_ONNX_ONLY, "dynamic"], "TensorFlow")
         approach = "saved-model" if saved_model else "tflite"
-        quantizer: Quantizer = tensorflow_quantizer(approach=approach, per_channel=per_channel is not False)
+        quantizer = tensorflow_quantizer(approach=approach, per_channel=per_channel is not False)
     elif kind != "torch":
         quantizer = onnxruntime_quantizer(
             approach="dynamic" if dynamic else "static", format=quant_format, calibrator=calibrator,
@@ -159,7 +179,11 @@ def _rebuild(name: str, model: str | None, data: str | None, logdir: Path, outpu
     if told is None or calibration is None:
         raise UsageError(f"{logdir}: does not say which model and data the tuning had; give MODEL and --data.")
     source = as_model(told)
-    suffix = {"torch": ".pt", "tensorflow": "" if trial.config.get("approach") == "saved-model" else ".tflite"}
+    suffix = {
+        "torch": ".pt",
+        "mxnet": "",
+        "tensorflow": "" if trial.config.get("approach") == "saved-model" else ".tflite",
+    }
     target = output if output is not None else logdir / f"{name}{suffix.get(kind_of(source), '.onnx')}"
     rebuild(source, calibration, trial, target, samples=given.get("samples"))
     if as_json:
