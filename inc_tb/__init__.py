@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from inc_tb.adapters.tensorflow.quantizer import TensorFlowQuantizer
     from inc_tb.adapters.torch.quantizer import TorchQuantizer
     from inc_tb.events import Run, SummaryWriter, load, log_diagnosis, log_histogram
+    from inc_tb.importers.imports import import_workspace
 
 __version__ = "0.1.0"
 __all__ = [
     "Diagnosis", "IncTbError", "MxnetQuantizer", "OnnxRuntimeQuantizer", "Probe", "Profile", "Quantizer", "Run",
-    "Suggestion", "SummaryWriter", "TensorFlowQuantizer", "TorchQuantizer", "Trial", "Tuned", "diagnose", "load",
-    "log_diagnosis", "log_histogram", "probe", "profile", "tune",
+    "Suggestion", "SummaryWriter", "TensorFlowQuantizer", "TorchQuantizer", "Trial", "Tuned", "diagnose",
+    "import_workspace", "load", "log_diagnosis", "log_histogram", "probe", "profile", "tune",
 ]  # fmt: skip
 
 
@@ -40,6 +41,10 @@ def __getattr__(name: str) -> Any:
         from inc_tb import events
 
         return getattr(events, name)
+    if name == "import_workspace":
+        from inc_tb.importers.imports import import_workspace
+
+        return import_workspace
     if name == "MxnetQuantizer":
         from inc_tb.adapters.mxnet.quantizer import MxnetQuantizer
 

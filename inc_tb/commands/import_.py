@@ -2,99 +2,173 @@
 
 from __future__ import annotations
 
-import shutil
+import math
+import time
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.markup import escape
 
-from inc_tb.commands.terminal import check_folder, invite, out, print_json, run_folder, say
+from inc_tb.commands.terminal import as_model, check_folder, invite, out, print_json, run_folder, say
 from inc_tb.errors import DataError, UsageError
-from inc_tb.importers.profiles import find_profiles, import_profile
-from inc_tb.timing import Profile
+from inc_tb.importers.imports import Source, find_registered, find_sources, log_runs, read_source
+from inc_tb.importers.neural_compressor.workspace import HISTORY, Imported, ImportedRun
+from inc_tb.records import Trial, storable_text
 
-_ENDINGS = (".gz", ".json", ".trace", ".pt")
+_PAUSE_S = 0.5
+_SHOWN_TRIALS = 12
 
 
 @click.command("import")
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=click.Path(path_type=Path), required=False)
 @click.option("--logdir", type=click.Path(path_type=Path), default=Path("nc_workspace"), show_default=True)
 @click.option(
     "--run",
     metavar="NAME",
-    help="Name of the run below the logdir; where several are found, of the folder for them.  [default: as in PATH]",
+    help="Name below the logdir for what is found; where that is several, of a folder for them.  [default: as in PATH]",
+)
+@click.option("--insights", is_flag=True, help="Import the workspaces that Neural Insights knew, instead of PATH.")
+@click.option(
+    "--watch", is_flag=True, help="Go on while a tuning runs: every trial as soon as it has ended, to Ctrl-C."
+)
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="The fp32 model, for workspaces that do not say which op reads which: a file, a folder, or file.py:function.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
-def import_(path: Path, logdir: Path, run: str | None, as_json: bool) -> None:
+def import_(
+    path: Path | None, logdir: Path, run: str | None, insights: bool, watch: bool, model: str | None, as_json: bool
+) -> None:
     """Log what another tool has measured, for TensorBoard.
 
-    PATH is a trace of ONNX Runtime or torch.profiler (.json, .json.gz), a benchmark workspace of Neural Compressor, or
-    a folder with any of them below. Each becomes a run of its own.
+    PATH is a workspace of Neural Compressor (tuning, diagnosis or benchmark), a log of its tuning, a trace of ONNX
+    Runtime or torch.profiler (.json, .json.gz), or a folder with any of them below. Every trial, diagnosis and profile
+    becomes a run; importing a workspace again adds what has come since.
     """
     check_folder(logdir)
-    profiles = _read(find_profiles(path))
-    place = logdir
-    if run is not None:
-        if run_folder(logdir, run, "").exists():
-            raise UsageError(f"--run {run}: {logdir / run} is there already; expected a new name. Choose another one.")
-        if len(profiles) > 1:
-            place, run = logdir / run, None
-    listed = []
-    for source, profile in profiles.items():
-        folder = run_folder(place, run, _name(source))
-        _log(folder, profile)
-        listed.append(_listed(folder.relative_to(logdir), source, profile))
-        if not as_json:
-            _show(folder, profile)
-    if as_json:
-        print_json({"runs": listed})
+    if (path is None) != insights:
+        given = "neither PATH nor --insights was" if path is None else "both PATH and --insights were"
+        raise UsageError(f"{given} given; expected one of them. Give the folder that the tool wrote to.")
+    reference = as_model(model) if model is not None else None
+    if watch:
+        found = _watch(_folder(path), logdir, run, reference, as_json)
     else:
+        found = _import(
+            find_registered(Path.home()) if path is None else find_sources(path), logdir, run, reference, as_json
+        )
+    if as_json:
+        print_json({"runs": [imported.to_json() for imported in found]})
+    elif found:
         invite(logdir)
 
 
-def _read(sources: list[Path]) -> dict[Path, Profile]:
-    """All before anything is written. One that cannot be read does not stop the others."""
-    found: dict[Path, Profile] = {}
+def _folder(path: Path | None) -> Path:
+    if path is None or not path.is_dir():
+        raise UsageError(
+            f"--watch with {path or '--insights'}: expected the folder in which a tuning runs, such as nc_workspace."
+        )
+    return path
+
+
+def _import(sources: list[Source], logdir: Path, run: str | None, model: Any, as_json: bool) -> list[Imported]:
+    """All is read before anything is written. What cannot be read does not stop the others."""
+    found = []
     for source in sources:
         try:
-            found[source] = import_profile(source)
+            found.append(read_source(source, model))
         except DataError as error:
             if len(sources) == 1:
                 raise
             say(f"Left out: {error}")
     if not found:
         raise DataError(f"none of the {len(sources)} files can be imported; expected at least one. See above for why.")
+    is_profile = all(imported.runs[0].profile is not None for imported in found)
+    if run is not None and run_folder(logdir, run, "").exists() and is_profile:
+        raise UsageError(f"--run {run}: {logdir / run} is there already; expected a new name. Choose another one.")
+    for imported in found:
+        new = log_runs(imported, logdir, _name(run, imported, len(found)))
+        if not as_json:
+            _show(imported, new, logdir)
     return found
 
 
-def _log(folder: Path, profile: Profile) -> None:
-    from inc_tb.events import SummaryWriter
+def _name(run: str | None, imported: Imported, count: int) -> str | None:
+    return None if run is None else run if count == 1 else str(Path(run, imported.name))
+
+
+def _watch(folder: Path, logdir: Path, run: str | None, model: Any, as_json: bool) -> list[Imported]:
+    """Until Ctrl-C. What cannot be read at the moment is tried again when it has changed."""
+    seen: dict[Path, Any] = {}
+    found: dict[Path, Imported] = {}
+    say(f"Watching {folder} for trials; Ctrl-C ends it.")
+    try:
+        while True:
+            for source in _sources_now(folder):
+                state = _state(source.path)
+                if source.is_workspace and state != seen.get(source.path):
+                    seen[source.path] = state
+                    _follow(source, found, logdir, run, model, as_json)
+            time.sleep(_PAUSE_S)
+    except KeyboardInterrupt:
+        return list(found.values())
+
+
+def _sources_now(folder: Path) -> list[Source]:
+    try:
+        return find_sources(folder)
+    except DataError:  # nothing yet
+        return []
+
+
+def _state(path: Path) -> Any:
+    """What changes with every trial and every dump."""
+    files = [path] if path.is_file() else [path / HISTORY, path / "weights_table.csv", path / "activations_table.csv"]
+    return [(at.st_mtime_ns, at.st_size) for file in files if file.is_file() for at in [file.stat()]]
+
+
+def _follow(
+    source: Source, found: dict[Path, Imported], logdir: Path, run: str | None, model: Any, as_json: bool
+) -> None:
+    from inc_tb.report import show_trial
 
     try:
-        with SummaryWriter(folder) as writer:
-            writer.add_profile(profile)
-    except BaseException:  # a full disk, Ctrl-C: half a run is none
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        imported = read_source(source, model)
+    except DataError as error:
+        say(f"Not yet: {error}")
+        return
+    found[source.path] = imported
+    for new in log_runs(imported, logdir, None if run is None else str(Path(run, imported.name))):
+        if new.trial is not None and not as_json:
+            show_trial(out, new.trial, new.trial is min(imported.trials, key=_rank))
 
 
-def _name(source: Path) -> str:
-    name = source.resolve().name
-    while not source.is_dir() and name.endswith(_ENDINGS):
-        name = name.rpartition(".")[0]
-    return name.encode("utf-8", "replace").decode().strip(".") or "imported"
+def _show(imported: Imported, new: list[ImportedRun], logdir: Path) -> None:
+    from inc_tb.report import show_diagnosis, show_profile, show_trials
+
+    out.print(f"[bold]{escape(storable_text(str(imported.source)))}[/]", highlight=False)
+    shown: list[str] = []
+    for run in imported.runs:
+        if run.diagnosis is not None and run.diagnosis.samples:
+            show_diagnosis(out, run.diagnosis, top=6)
+            shown += run.diagnosis.notes
+        if run.profile is not None:
+            show_profile(out, run.profile)
+            shown += run.profile.notes
+    trials = imported.trials
+    if trials:
+        show_trials(out, [t for t in trials if t in sorted(trials, key=_rank)[:_SHOWN_TRIALS]])
+    if len(trials) > _SHOWN_TRIALS:
+        out.print(f"The best {_SHOWN_TRIALS} of {len(trials)}; all of them are in the log.", highlight=False)
+    for note in (note for note in imported.notes if note not in shown):
+        out.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
+    what = f"{len(new)} new of {len(imported.runs)} runs, {imported.ops} ops" if trials else f"{imported.ops} ops"
+    out.print(f"Logged {what} to [bold]{escape(str(logdir / imported.name))}[/].\n", highlight=False)
 
 
-def _listed(name: Path, source: Path, profile: Profile) -> dict[str, Any]:
-    ops = sum(bool(row.op) for row in profile.rows)
-    told = {"name": str(name), "source": str(source), "trials": 0, "ops": ops, "baseline": None, "best": None}
-    return {**told, "notes": profile.notes}
-
-
-def _show(folder: Path, profile: Profile) -> None:
-    from inc_tb.report import show_profile
-
-    show_profile(out, profile)
-    ops = sum(bool(row.op) for row in profile.rows)
-    out.print(f"Logged {ops} ops to [bold]{escape(str(folder))}[/].\n", highlight=False)
+def _rank(trial: Trial) -> float:
+    """Low for the best."""
+    if trial.accuracy is None:
+        return math.inf
+    return trial.accuracy if trial.lower_is_better else -trial.accuracy

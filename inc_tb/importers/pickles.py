@@ -35,8 +35,8 @@ _NAMES = {*_CONTAINERS, *_LISTS, *_NUMPY, "builtins.slice", "builtins.range", "b
 _NAMES |= {"_codecs.encode", "copyreg._reconstructor", "builtins.bytearray", "builtins.getattr"}
 _HOMES = ("neural_compressor", "torch", "tensorflow", "keras", "onnx", "onnxruntime", "mxnet")
 """Whose classes Neural Compressor keeps in its files."""
-_KINDS = "biufSU"
-"""Of numpy types that are plain values."""
+_KINDS = "biufSUO"
+"""Of numpy types that are plain values, or lists of such."""
 _DEPTH = 200
 
 
@@ -88,12 +88,12 @@ def read_pickle(path: Path) -> Any:
         return _Plain(path).of(_Reader(path, content).load(), 0)
     except DataError:
         raise
-    except Exception as error:  # noqa: BLE001  a broken or hostile pickle may fail in any way
+    except Exception as error:  # a broken or hostile pickle may fail in any way
         what = " ".join(f"{type(error).__name__}: {error}".split())
         raise DataError(f"{path}: cannot be read as a pickle ({what}); expected one of Neural Compressor.") from error
 
 
-class _Reader(pickle._Unpickler):  # type: ignore[name-defined,misc]
+class _Reader(pickle._Unpickler):
     """In Python: a number in a pickle makes the C one take as much memory as it says."""
 
     def __init__(self, path: Path, content: bytes) -> None:
@@ -197,9 +197,9 @@ def _key(value: Any) -> Any:
 
 def _dtype(arguments: tuple[Any, ...], state: Any) -> np.dtype[Any]:
     code, order = str(arguments[0]), state[1] if isinstance(state, tuple) and len(state) > 1 else "="
-    found = np.dtype(code).newbyteorder(order if order in "<>=" else "=")
-    if found.kind not in _KINDS and found.kind != "O":
-        raise DataError(f"an array of type {code} is not expected")
+    found = np.dtype(code).newbyteorder(">" if order == ">" else "<" if order == "<" else "=")
+    if found.kind not in _KINDS:
+        raise ValueError(f"an array of type {code}")
     return found
 
 

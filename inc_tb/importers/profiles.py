@@ -21,29 +21,24 @@ from inc_tb.timing import Profile
 from inc_tb.traces import Trace, read_chrome
 
 _TRACE, _TABLE, _TABLE_AS_CSV = "diagnosis.log", "profiling_data.json", "profiling_table.csv"
-_WORKSPACE = (_TRACE, _TABLE, _TABLE_AS_CSV)
+WORKSPACE = (_TRACE, _TABLE, _TABLE_AS_CSV)
 _BEGINNING = 1 << 16
 """Bytes by which a trace is told from other JSON."""
-_EXPECTED = (
-    "expected a trace of ONNX Runtime or torch.profiler (.json, .json.gz), or a benchmark workspace of Neural "
-    f"Compressor ({_TRACE}, {_TABLE})"
+EXPECTED = (
+    "a trace of ONNX Runtime or torch.profiler (.json, .json.gz), or a benchmark workspace of Neural Compressor "
+    f"({_TRACE}, {_TABLE})"
 )
 
 
 def find_profiles(path: Path) -> list[Path]:
     """Everything at or below a path that `import_profile` takes: files, and workspaces as folders."""
-    if not path.is_dir():
-        return [path]
-    found = list(_below(path))
-    if not found:
-        raise DataError(f"{path}: holds nothing to import; {_EXPECTED}. Give the folder that the tool wrote to.")
-    return found
+    return list(_below(path)) if path.is_dir() else [path]
 
 
 def import_profile(path: str | os.PathLike[str]) -> Profile:
     """The times per op of one trace file or of one benchmark workspace."""
     given = Path(path)
-    if given.is_dir() or given.name in _WORKSPACE:
+    if given.is_dir() or given.name in WORKSPACE:
         return _workspace(given if given.is_dir() else given.parent)
     return _of_trace(given, read_chrome(given))
 
@@ -53,7 +48,7 @@ def _below(folder: Path) -> Iterator[Path]:
         folders.sort()
         if Path(place).name == "plugins":
             folders[:] = [name for name in folders if name != "profile"]  # what we wrote ourselves
-        if any(name in files for name in _WORKSPACE):
+        if any(name in files for name in WORKSPACE):
             yield Path(place)
             continue
         traces = [Path(place, name) for name in sorted(files) if name.endswith((".json", ".json.gz"))]
@@ -76,7 +71,7 @@ def _of_trace(path: Path, trace: Trace) -> Profile:
     traced = read(trace) if read is not None else None
     if traced is None or not any(traced.executions):
         what = "none of its events is an op" if traced is None else "none of its ops is part of a run"
-        raise DataError(f"{path}: {what}; {_EXPECTED}. Profile the model once more.")
+        raise DataError(f"{path}: {what}; expected {EXPECTED}. Profile the model once more.")
     return traced.to_profile(path.name)
 
 
@@ -105,7 +100,7 @@ def _workspace(folder: Path) -> Profile:
 
 def _of_table(folder: Path, table: Mapping[str, float], notes: list[str]) -> Profile:
     if not table:
-        raise DataError(f"{folder}: {'; '.join(notes) or 'holds nothing to import'}; {_EXPECTED}.")
+        raise DataError(f"{folder}: {'; '.join(notes) or 'holds nothing to import'}; expected {EXPECTED}.")
     side: Side = "int8" if any(map(is_integer, table)) else "fp32"
     explained = (
         f"from the table of Neural Compressor, which adds up the nodes of each type: without its trace ({_TRACE}) "

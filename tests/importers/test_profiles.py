@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import inc_tb
 from inc_tb.cli import main
 from inc_tb.errors import DataError
+from inc_tb.importers.imports import find_sources
 from inc_tb.importers.profiles import find_profiles, import_profile
 from inc_tb.records import Span
 from inc_tb.timing import Profile
@@ -358,8 +359,9 @@ def test_what_is_found_below_a_folder(tmp_path: Path) -> None:
     (tmp_path / "nowhere.json").symlink_to(tmp_path / "missing")
     found = [str(path.relative_to(tmp_path)) for path in find_profiles(tmp_path)]
     assert found == ["a.json", "c.pt.trace.json.gz", "b/deep/fp32", "b/int8"]
-    with pytest.raises(DataError, match=r"holds nothing to import; expected a trace of ONNX Runtime"):
-        find_profiles(tmp_path / "run")
+    assert find_profiles(tmp_path / "run") == []
+    with pytest.raises(DataError, match=r"holds nothing to import; expected a workspace .* a trace of ONNX Runtime"):
+        find_sources(tmp_path / "run")
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:

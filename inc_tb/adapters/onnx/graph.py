@@ -470,6 +470,7 @@ def read_graph(source: Any) -> list[GraphNode]:
     graph = Graph(Model(source))
     made_by = {out: step.name for step in graph.steps for out in step.outputs}
     return [
-        GraphNode(s.name, s.node.op_type, list(dict.fromkeys(made_by[v] for v in s.values if v in made_by)))
+        GraphNode(s.name, s.node.op_type, list(dict.fromkeys(made_by[v] for v in s.values if v in made_by)), tensor)
         for s in graph.steps
+        for tensor in s.outputs[:1]
     ]

@@ -69,25 +69,25 @@ def as_trial(
 
 def fallback_of(tune_cfg: Mapping[Any, Any]) -> list[str]:
     """Ops that are not quantized, in the order of the config."""
-    return [op for op, _, config in _ops(tune_cfg) if precision_of(config) in _FLOATS]
+    return [op for op, _, config in op_configs(tune_cfg) if precision_of(config) in _FLOATS]
 
 
 def precision_of(config: Mapping[str, Any]) -> str:
     """That of the op's activations, or of its weights where only those are quantized."""
-    activation, weight = (str(_side(config, side).get("dtype", "")) for side in ("activation", "weight"))
+    activation, weight = (str(part_of(config, side).get("dtype", "")) for side in ("activation", "weight"))
     if activation in _FLOATS and weight and weight not in _FLOATS:
         return weight
     return activation or weight
 
 
 def settings_of(tune_cfg: Mapping[Any, Any]) -> dict[str, Any]:
-    """One value a setting, or all that occur among the quantized ops, the most frequent first; always the same names."""
-    quantized = [config for _, _, config in _ops(tune_cfg) if precision_of(config) not in _FLOATS]
+    """One value a setting, or all that occur among quantized ops, the most frequent first; always the same names."""
+    quantized = [config for _, _, config in op_configs(tune_cfg) if precision_of(config) not in _FLOATS]
     found: dict[str, Any] = dict.fromkeys(_ALWAYS, "")
     for side, names in _SETTINGS.items():
         for name in names:
             counted = Counter(
-                str(value) for config in quantized if (value := _side(config, side).get(name)) is not None
+                str(value) for config in quantized if (value := part_of(config, side).get(name)) is not None
             )
             if counted:
                 found[f"{side}_{name}"] = " / ".join(value for value, _ in counted.most_common())
@@ -99,7 +99,8 @@ def settings_of(tune_cfg: Mapping[Any, Any]) -> dict[str, Any]:
     return found
 
 
-def _ops(tune_cfg: Mapping[Any, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+def op_configs(tune_cfg: Mapping[Any, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Name, type and config of every op that it could have quantized."""
     ops = tune_cfg.get("op")
     for key, config in ops.items() if isinstance(ops, Mapping) else ():
         name, kind = key if isinstance(key, tuple) and len(key) == 2 else (key, "")
@@ -107,12 +108,8 @@ def _ops(tune_cfg: Mapping[Any, Any]) -> Iterator[tuple[str, str, Mapping[str, A
             yield str(name), str(kind), config
 
 
-def op_types(tune_cfg: Mapping[Any, Any]) -> dict[str, str]:
-    """Every op that it could have quantized -> its type."""
-    return {name: kind for name, kind, _ in _ops(tune_cfg)}
-
-
-def _side(config: Mapping[str, Any], side: str) -> Mapping[str, Any]:
+def part_of(config: Mapping[str, Any], side: str) -> Mapping[str, Any]:
+    """What an op's config says about its activation or its weight."""
     found = config.get(side)
     return found if isinstance(found, Mapping) else {}
 
@@ -126,16 +123,16 @@ def _split(result: Any) -> tuple[float | None, list[float], list[str]]:
             f"several metrics were evaluated ({', '.join(map(str, accuracy))}); the first one is the accuracy here"
         ]
         accuracy = accuracy[0] if accuracy else None
-    number = _number(accuracy)
+    number = number_of(accuracy)
     is_none = number == NOT_EVALUATED and list(_flat(measured)) in ([], [0])
-    return (None if is_none else number), [n for v in _flat(measured) if (n := _number(v)) is not None], notes
+    return (None if is_none else number), [n for v in _flat(measured) if (n := number_of(v)) is not None], notes
 
 
 def _flat(measured: Any) -> Sequence[Any]:
     return measured if isinstance(measured, list | tuple) else [measured]
 
 
-def _number(value: Any) -> float | None:
+def number_of(value: Any) -> float | None:
     try:
         found = float(value)
     except (TypeError, ValueError):

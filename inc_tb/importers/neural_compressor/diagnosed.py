@@ -1,0 +1,218 @@
+"""From a config, and what was dumped with it, to a diagnosis with our columns and suggestions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from inc_tb.diagnose import STORED, Key, channel_row, histogram_row, measure
+from inc_tb.diagnosis import Diagnosis
+from inc_tb.importers.neural_compressor.dump import DOUBLED_WEIGHTS, Dump, pair_up, read_dump, read_ranges
+from inc_tb.importers.neural_compressor.layout import Layout, as_ops, config_columns, layout_of
+from inc_tb.importers.neural_compressor.tables import Row, read_tables
+from inc_tb.judge import judge
+from inc_tb.metrics import op_table
+from inc_tb.records import GraphNode, Op, OpTable, Quantization, Value
+from inc_tb.stats import SUMS, PairStats
+
+_MSE = (
+    "MSE (INC) is Neural Compressor's own: each tensor scaled to 0…1 by its own range first, and of "
+    "activations only the first sample. It hides outliers; the other columns are computed from the dumped tensors"
+)
+_INPUTS = (
+    "ONNX: the tensor and the MSE in a row of Neural Compressor's activation table are those of the op's input, its "
+    "range is that of the output; here each is with the op that writes it"
+)
+_ADDED = (
+    "'added here' is an estimate: what rounding the op's output to its grid does to the correct values, and the noise "
+    "of its weights in proportion; a diagnosis of the two models measures it"
+)
+_CHAIN = (
+    "the workspace does not say which op reads which, so they are taken as a chain in the order of the config; with "
+    "--model and the fp32 model the edges are the real ones"
+)
+_NO_TENSORS = "Neural Compressor kept no tensors of this trial"
+_NOT_DUMPED = "Neural Compressor has not dumped it"
+_NO_STEP = "Neural Compressor did not keep the step of its weights"
+
+
+class Files(NamedTuple):
+    """What a diagnosis has left in a workspace."""
+
+    sides: Mapping[str, Mapping[str, Any]]
+    ranges: Mapping[str, tuple[float, float]]
+    activations: Mapping[str, Row]
+    weights: Mapping[str, Row]
+
+    @property
+    def is_empty(self) -> bool:
+        has_tensors = any(side.get("weight") or any(side.get("activation") or ()) for side in self.sides.values())
+        return not (has_tensors or self.activations or self.weights)
+
+
+NOTHING = Files({"fp32": {}, "quan": {}}, {}, {}, {})
+
+
+def read_files(folder: Path) -> Files:
+    return Files(read_dump(folder), read_ranges(folder), *read_tables(folder))
+
+
+def as_diagnosis(
+    tune_cfg: Mapping[Any, Any],
+    q_config: Mapping[Any, Any],
+    files: Files,
+    framework: str,
+    graph: Sequence[GraphNode] = (),
+    names: tuple[str, str] = ("", ""),
+) -> Diagnosis | None:
+    """None where not even the ops are known."""
+    known = files.ranges or dict.fromkeys([*files.activations, *files.weights], (0.0, 0.0))
+    layout = layout_of(tune_cfg, q_config, graph, framework, files.ranges)
+    if not layout.nodes:
+        layout = layout_of({"op": {(op, ""): {} for op in known}}, {}, (), framework, files.ranges)
+    dump = pair_up(files.sides, layout, framework, tune_cfg, files.ranges)
+    ops = as_ops(layout, tune_cfg, framework)
+    if not ops:
+        return None
+    collected = _collect(ops, dump)
+    _say_what_is_missing(ops, collected, dump, files.is_empty)
+    measurements = measure(ops, collected)
+    suggestions = judge(measurements, framework)
+    for suggestion in suggestions:  # the tool that they have comes first
+        suggestion.recipes = dict(sorted(suggestion.recipes.items(), key=lambda item: item[0] != "inc"))
+    table = _with_their_numbers(op_table(measurements), layout, dump, files, framework)
+    table = table.replaced(config_columns(ops, tune_cfg)) if tune_cfg.get("op") else table
+    by_name = {op.name: op for op in ops}
+    chosen = {key: stats for key, stats in collected.items() if key[1] in STORED}
+    return Diagnosis(
+        table,
+        suggestions,
+        [histogram_row(by_name[op], role, stats) for (op, role), stats in chosen.items()],
+        [channel_row(op, role, stats) for (op, role), stats in chosen.items() if stats.channels > 1],
+        [GraphNode(op.name, op.type, op.inputs, op.tensor) for op in ops],
+        *names,
+        framework,
+        dump.samples,
+        _notes(dump, files, collected, framework, is_guess=layout.is_guess and len(ops) > 1),
+    )
+
+
+def _collect(ops: Sequence[Op], dump: Dump) -> dict[Key, PairStats]:
+    by_name = {op.name: op for op in ops}
+    found: dict[Key, PairStats] = {}
+    for pair in dump.pairs:
+        op = by_name.get(pair.op)
+        if op is None:
+            continue
+        grid = op.activation if pair.role == "output" else None
+        key: Key = pair.op, pair.role
+        if key not in found:
+            found[key] = PairStats(pair.channel_axis, grid.limits if grid is not None else None)
+        found[key].update(pair.reference, pair.quantized)
+        if pair.role == "weight":
+            op.params = pair.reference.size
+        if grid is not None and grid.limits is not None:
+            rounded: Key = pair.op, "isolated"
+            found.setdefault(rounded, PairStats(pair.channel_axis, grid.limits, histograms=False))
+            found[rounded].update(pair.reference, _rounded(pair.reference, grid))
+    for (name, role), stats in found.items():
+        if role == "isolated" and (name, "weight") in found:
+            _add_noise_of_weights(stats, found[name, "weight"])
+    return found
+
+
+def _rounded(values: Any, grid: Quantization) -> Any:
+    """The values that the quantized type gives for these."""
+    scale, zero = np.float32(grid.scale.flat[0]), int(grid.zero_point.flat[0])  # type: ignore[union-attr]
+    return (np.clip(np.round(values / scale) + zero, grid.low, grid.high) - zero) * scale
+
+
+def _add_noise_of_weights(output: PairStats, weight: PairStats) -> None:
+    """As much of each channel's signal as its weights have noise; errors of many weights are independent."""
+    signal, noise, error = (SUMS.index(name) for name in ("x2", "e2", "e2"))
+    ratio = np.divide(
+        weight.sums[:, noise], weight.sums[:, signal], where=weight.sums[:, signal] > 0, out=np.zeros(len(weight.sums))
+    )
+    if len(ratio) != len(output.sums):
+        ratio = np.full(len(output.sums), ratio.mean())
+    output.sums[:, error] += ratio * output.sums[:, signal]
+
+
+def _say_what_is_missing(ops: Sequence[Op], collected: Mapping[Key, PairStats], dump: Dump, has_nothing: bool) -> None:
+    for op in ops:
+        head = dump.joined.get(op.name)
+        if (op.name, "output") in collected:
+            op.compared_at = op.name
+        elif head is not None and (head, "output") in collected:
+            op.compared_at, op.unit, op.activation = head, head, None
+            op.note = f"part of {head} in the quantized model; compared there"
+        else:
+            op.compared_at = op.name  # it still is one end of an edge
+            op.note = _NO_TENSORS if has_nothing else dump.why_not.get(op.name, _NOT_DUMPED)
+
+
+def _with_their_numbers(table: OpTable, layout: Layout, dump: Dump, files: Files, framework: str) -> OpTable:
+    """Their MSE with the tensor that it is about, and whatever only their files know."""
+    cells: dict[str, dict[str, float]] = defaultdict(dict)
+    for op, row in files.activations.items():
+        cells["a_inc_mse"][_about(op, layout, dump, framework)] = row.get("a_inc_mse", np.nan)
+        for column in ("a_min", "a_max"):
+            cells[column][op] = row.get(column, np.nan)
+    for op, (low, high) in files.ranges.items():
+        cells["a_min"][op], cells["a_max"][op] = low, high
+    for op, row in files.weights.items():
+        for column, value in (_halved(op, row) if framework == "tensorflow" else row).items():
+            cells[column][op] = value
+    for op, (low, high) in dump.weight_ranges.items():
+        cells["w_min"][op], cells["w_max"][op] = low, high
+    changed: dict[str, list[Value]] = {}
+    for column, found in cells.items():
+        is_theirs = column.endswith("_inc_mse")
+        changed[column] = [
+            found[name]
+            if not np.isnan(found.get(name, np.nan)) and (is_theirs or np.isnan(number))
+            else _kept(table, column, row)
+            for row, (name, number) in enumerate(zip(table["name"].tolist(), table[column], strict=True))
+        ]
+    changed["w_rmse_lsb"] = [
+        _NO_STEP if dtype else _kept(table, "w_rmse_lsb", row)
+        for row, dtype in enumerate(table["weight_dtype"].tolist())
+    ]
+    return table.replaced(changed)
+
+
+def _about(op: str, layout: Layout, dump: Dump, framework: str) -> str:
+    """The op whose output a row of their activation table speaks of; "" where it is none, or cannot be told."""
+    if op in dump.rows or framework != "onnx":
+        return dump.rows.get(op, op)
+    node = layout.node(op)
+    sources = layout.sources(node) if node is not None and not layout.is_guess else []
+    return sources[0] if len(sources) == 1 else ""
+
+
+def _halved(op: str, row: Row) -> Row:
+    """TensorFlow's optimized weights, which are twice too large; those of depthwise ones cannot be put right."""
+    sound = {name: value for name, value in row.items() if not name.startswith("w_q_")}
+    if "depthwise" in op.lower():
+        return sound
+    return sound | {name: value / (4 if name == "w_q_var" else 2) for name, value in row.items() if name not in sound}
+
+
+def _kept(table: OpTable, column: str, row: int) -> Value:
+    return table.why_null(column, row) or float(table[column][row])
+
+
+def _notes(
+    dump: Dump, files: Files, collected: Mapping[Key, PairStats], framework: str, *, is_guess: bool
+) -> list[str]:
+    notes = [_MSE] if files.activations or files.weights else []
+    notes += [_INPUTS] if framework == "onnx" and (files.activations or dump.rows) else []
+    notes += dump.notes
+    if framework == "tensorflow" and files.weights and not any(role == "weight" for _, role in collected):
+        notes.append(DOUBLED_WEIGHTS)
+    notes += [_ADDED] if any(role == "isolated" for _, role in collected) else []
+    return [*notes, _CHAIN] if is_guess and collected else notes

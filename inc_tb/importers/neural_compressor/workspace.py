@@ -1,0 +1,204 @@
+"""A workspace of Neural Compressor: what is in it, whatever of it is there, and the runs that come of it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from inc_tb.capture import read_graph
+from inc_tb.diagnosis import Diagnosis
+from inc_tb.errors import DataError, IncTbError
+from inc_tb.importers.neural_compressor.diagnosed import NOTHING, Files, as_diagnosis, read_files
+from inc_tb.importers.neural_compressor.dump import FOLDER
+from inc_tb.importers.neural_compressor.history import Session, read_history, read_log
+from inc_tb.importers.neural_compressor.layout import scales_in
+from inc_tb.importers.neural_compressor.trials import op_configs
+from inc_tb.importers.pickles import read_pickle
+from inc_tb.importers.profiles import WORKSPACE as PROFILED
+from inc_tb.importers.profiles import import_profile
+from inc_tb.records import GraphNode, Trial
+from inc_tb.timing import Profile
+
+HISTORY = "history.snapshot"
+_TABLES = ("activations_table.csv", "weights_table.csv")
+_MODELS = ("Optimized_model.onnx", "input_model.onnx")
+_LOGS = (".log", ".txt")
+_BEGINNING = 16 << 20
+_PARAMETERS = re.compile(r"Total params:\s*([\d,]+)")
+_DEPLOYED = re.compile(r"^\s*(device|backend):\s*(\S+)\s*$", re.MULTILINE)
+
+
+@dataclass
+class ImportedRun:
+    """What becomes one run: a trial with what is known of its ops, a diagnosis without one, or a profile."""
+
+    name: str
+    trial: Trial | None = None
+    diagnosis: Diagnosis | None = None
+    profile: Profile | None = None
+
+
+@dataclass
+class Imported:
+    """One workspace."""
+
+    name: str
+    source: Path
+    runs: list[ImportedRun] = field(default_factory=list)
+    ops: int = 0
+    """That Neural Compressor could quantize; in a profile those that were timed."""
+    baseline: float | None = None
+    best: float | None = None
+    """The accuracy of the best trial that meets the goal, as Neural Compressor has it."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def trials(self) -> list[Trial]:
+        return [run.trial for run in self.runs if run.trial is not None]
+
+    def to_json(self) -> dict[str, Any]:
+        """What `inc-tb import --json` prints of it."""
+        told = {"name": self.name, "source": str(self.source), "trials": len(self.trials), "ops": self.ops}
+        return {**told, "baseline": self.baseline, "best": self.best, "notes": self.notes}
+
+
+def find_workspaces(path: Path) -> Iterator[Path]:
+    """The folders at or below a path that Neural Compressor has tuned or diagnosed in."""
+    for place, folders, files in os.walk(path):
+        folders.sort()
+        here = Path(place)
+        if is_workspace(here, files):
+            folders[:] = [name for name in folders if name != FOLDER]
+            yield here
+
+
+def is_workspace(folder: Path, files: Sequence[str]) -> bool:
+    if any(name in files for name in (HISTORY, *_TABLES)) or (folder / FOLDER).is_dir():
+        return True
+    return any(tells_trials(folder / name) for name in files if name.endswith(_LOGS))
+
+
+def read_workspace(folder: Path, name: str, model: Any = None) -> Imported:
+    """Whatever can be read of it; a file that cannot is a note. `model` is the fp32 model, for who reads whom."""
+    found = Imported(name, folder)
+    sessions = _sessions(folder, found)
+    files, config = _dumped(folder, found)
+    framework = next((s.framework for s in sessions if s.framework), "") or _guess_framework(folder, files)
+    has_scales = any(scales_in(attempt.q_config) for session in sessions for attempt in session.attempts)
+    graph = () if has_scales else _graph(folder, model, framework, found)
+    settings = dict(_DEPLOYED.findall(_text(folder / "deploy.yaml")))
+    for number, session in enumerate(sessions, start=1):
+        place = f"session-{number}/" if len(sessions) > 1 else ""
+        for attempt in session.attempts:
+            attempt.trial.config.update(settings)
+            is_last = session is sessions[-1] and attempt is session.attempts[-1]
+            mine = files if is_last else NOTHING
+            names = f"the fp32 model of {folder.name}", f"{folder.name}, {attempt.name}"
+            diagnosis = as_diagnosis(attempt.tune_cfg, attempt.q_config, mine, framework, graph, names)
+            found.runs.append(ImportedRun(f"{place}{attempt.name}", attempt.trial, diagnosis))
+            found.ops = sum(1 for _ in op_configs(attempt.tune_cfg)) or found.ops
+        found.baseline = session.goal.baseline if session.goal.baseline is not None else found.baseline
+        found.best = session.best if session.best is not None else found.best
+    if not found.runs and not files.is_empty:
+        names = f"the fp32 model of {folder.name}", folder.name
+        diagnosis = as_diagnosis(config, {}, files, framework, graph, names)
+        if diagnosis is not None:
+            found.runs.append(ImportedRun("diagnosis", diagnosis=diagnosis))
+            found.ops = diagnosis.ops.count
+    _add_profile(folder, found)
+    _add_notes(folder, found)
+    return found
+
+
+def _sessions(folder: Path, found: Imported) -> list[Session]:
+    """From the history, or where there is none from a log."""
+    if (folder / HISTORY).is_file():
+        try:
+            return read_history(folder / HISTORY)
+        except (DataError, OSError) as error:
+            found.notes.append(str(error))
+    for path in sorted(folder.iterdir()):
+        if path.suffix in _LOGS and tells_trials(path):
+            found.notes.append(f"there is no usable {HISTORY}; trials are those that {path.name} tells of")
+            return read_log(path)
+    return []
+
+
+def _dumped(folder: Path, found: Imported) -> tuple[Files, dict[Any, Any]]:
+    try:
+        files = read_files(folder)
+        config = read_pickle(path) if (path := folder / FOLDER / "cfg.pkl").is_file() else {}
+    except (DataError, OSError) as error:
+        found.notes.append(str(error))
+        return NOTHING, {}
+    return files, config if isinstance(config, dict) else {}
+
+
+def _guess_framework(folder: Path, files: Files) -> str:
+    if any(folder.glob("*.onnx")):
+        return "onnx"
+    if any(folder.glob("*.pb")) or "_qint8_const" in repr([list(v) for v in _weights(files).values()]):
+        return "tensorflow"
+    return "torch" if any(folder.glob("*.pt")) or (folder / "model_summary.txt").exists() else ""
+
+
+def _weights(files: Files) -> dict[str, Any]:
+    weights = files.sides["quan"].get("weight")
+    return {op: found for op, found in weights.items() if isinstance(found, dict)} if isinstance(weights, dict) else {}
+
+
+def _graph(folder: Path, model: Any, framework: str, found: Imported) -> Sequence[GraphNode]:
+    """Of the model that was given, or of one of ONNX that the workspace holds."""
+    if model is not None:
+        return read_graph(model)
+    for path in (folder / name for name in _MODELS if framework == "onnx"):
+        if path.is_file():
+            try:
+                return read_graph(path)
+            except IncTbError as error:
+                found.notes.append(f"{path.name} was not used: {error}")
+    return ()
+
+
+def _add_profile(folder: Path, found: Imported) -> None:
+    if not any((folder / name).is_file() for name in PROFILED):
+        return
+    try:
+        profile = import_profile(folder)
+    except DataError as error:
+        found.notes.append(str(error))
+        return
+    found.runs.append(ImportedRun("profile", profile=profile))
+    found.ops = found.ops or sum(bool(row.op) for row in profile.rows)
+    found.notes += profile.notes
+
+
+def _add_notes(folder: Path, found: Imported) -> None:
+    """Those of its runs, each once; what differs in nothing but a number is told once."""
+    told = [note for run in found.runs if run.diagnosis is not None for note in run.diagnosis.notes]
+    told += [note for trial in found.trials for note in trial.notes]
+    if counted := _PARAMETERS.search(_text(folder / "model_summary.txt")):
+        told.append(f"the model has {counted[1]} parameters")
+    seen = {re.sub(r"\d+", "#", note) for note in found.notes}
+    for note in told:
+        if (shape := re.sub(r"\d+", "#", note)) not in seen:
+            seen.add(shape)
+            found.notes.append(note)
+    if not found.runs:
+        found.notes.append("nothing was tried or dumped here yet")
+
+
+def tells_trials(path: Path) -> bool:
+    """Whether it is a log of a tuning. The first trials are not far from the beginning."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return b" result is: [Accuracy (int8|fp32):" in file.read(_BEGINNING)
+
+
+def _text(path: Path) -> str:
+    return path.read_text("utf-8", "replace") if path.is_file() else ""
