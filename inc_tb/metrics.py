@@ -380,7 +380,7 @@ _NUMBERS = _columns()
 _TEXTS: Mapping[str, tuple[str, str, Callable[[Measurement], str]]] = {
     "name": ("op", "Name of the op in the fp32 model.", lambda m: m.op.name),
     "type": ("type", "Kind of operation.", lambda m: m.op.type),
-    "module": ("module", "PyTorch module, Keras layer or MXNet symbol that the op is, or is part of.", lambda m: m.op.module),
+    "module": ("module", "PyTorch module, Keras layer or MXNet symbol that the op is part of.", lambda m: m.op.module),
     "block": ("block", "Part of the model that the op belongs to.", lambda m: m.op.block),
     "unit": ("unit", "Ops with the same unit change precision together.", lambda m: m.op.unit),
     "weight_dtype": ("weight type", "Type of the quantized weight; empty for fp32.",

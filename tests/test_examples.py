@@ -23,7 +23,7 @@ def run(name: str, folder: Path) -> str:
 
 
 def test_every_example_is_tested() -> None:
-    source = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*examples.py"))
+    source = "".join(path.read_text() for path in Path(__file__).parent.rglob("test_*examples.py"))
     for path in EXAMPLES.glob("*.py"):
         assert f'"{path.name}"' in source
 

@@ -307,7 +307,7 @@ def test_two_numbers_of_samples_at_a_time() -> None:
 
 
 def test_models_of_two_frameworks(model: Any, lite: bytes) -> None:
-    said = "; expected two ONNX models, two PyTorch models, or two TensorFlow models"
+    said = "; expected two ONNX models, two PyTorch models, two TensorFlow models, or two MXNet"
     for pair in ((ONNX, lite), (model, onnx.load(ONNX)), (torch.nn.Linear(2, 2), lite), (HARD, torch.nn.Linear(2, 2))):
         refused(*pair, IMAGES, ModelError, f"cannot compare .* and .*{said}")
     with pytest.raises(ModelError, match=f"cannot probe .*hard.onnx and .*{said}"):

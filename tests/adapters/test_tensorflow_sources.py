@@ -484,7 +484,7 @@ def test_a_model_on_another_backend(tmp_path: Path) -> None:
 
 
 def test_a_model_of_no_known_kind() -> None:
-    with pytest.raises(ModelError, match=r"cannot read a builtins.int; expected an ONNX, a PyTorch or a TensorFlow"):
+    with pytest.raises(ModelError, match=r"cannot read a builtins.int; expected an ONNX, a PyTorch, a TensorFlow"):
         capture.read_inputs(3)
 
 

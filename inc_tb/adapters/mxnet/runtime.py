@@ -35,7 +35,7 @@ class Executor:
 
     def __init__(self, source: Source, feeds: Batch, *, is_bulk: bool = True) -> None:
         """With `is_bulk` several nodes are handed to the engine at once, as MXNet does; they are one to a profiler."""
-        self._fed = {name: mx.nd.array(array, dtype=array.dtype) for name, array in feeds.items()}
+        self._fed = {name: mx.nd.empty(array.shape, dtype=array.dtype) for name, array in feeds.items()}
         arguments = {**source.args, **self._fed}
         names = source.symbol.list_arguments()
         missing = [name for name in names if name not in arguments]
@@ -51,6 +51,7 @@ class Executor:
         except (mx.MXNetError, ValueError, KeyError) as error:
             raise _cannot_run(source, error) from error
         self._source = source
+        self.feed(feeds)
 
     def feed(self, feeds: Batch) -> None:
         for name, array in feeds.items():
