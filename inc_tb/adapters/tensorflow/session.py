@@ -38,14 +38,15 @@ class FrozenEngine:
     def run(self, feeds: Batch, roots: Sequence[str]) -> dict[str, Array]:
         reads = {root: self._copies.get(root) or self.graph.values[root].read for root in roots}
         made = self._fetch(self._session, reads, {self.graph.input_roots[n]: array for n, array in feeds.items()})
-        return {root: self._as_read(root, array, reads[root] != root) for root, array in made.items()}
+        final = {root for root in roots if reads[root] not in (root, self._copies.get(root))}
+        return {root: self._as_read(root, array, root in final) for root, array in made.items()}
 
     def _as_read(self, root: str, array: Array, is_final: bool) -> Array:
         value = self.graph.values[root]
         grid = value.quantization if _is_fixed(value.quantization) else None
         if array.dtype.names:
             array = array.view(array.dtype[0])
-        if array.dtype.kind in "iu" or root in self._copies:
+        if array.dtype.kind in "iu" or (root in self._copies and value.is_integer):
             return dequantize(array, grid) if grid is not None else array
         if not is_final and grid is not None and not value.is_integer:
             return rounded(array, grid)  # its readers round it themselves
@@ -103,7 +104,7 @@ class FrozenEngine:
         """The graph with a copy of every value that a kernel adds to in its place, made before it does."""
         graph_def = self._copied()
         for root, name in self._copies.items():
-            _add_dequantizer(graph_def, root, name, self.graph.tensor(root).dtype)
+            _add_floats(graph_def, root, name, self.graph.tensor(root).dtype)
         for node in graph_def.node:
             node.input.extend(f"^{name}" for root, name in self._copies.items() if node.name in self._sums[root])
         return graph_def
@@ -140,7 +141,7 @@ def _summands(graph: FrozenGraph) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for node in graph.nodes.values():
         for name in data_inputs(node)[2:] if adds_to(node) else ():
-            if name in graph.root and graph.values[graph.root[name]].is_integer:
+            if name in graph.root:
                 found.setdefault(name, set()).add(node.name)
     return found
 
@@ -151,8 +152,13 @@ def _rounded_behind(graph: FrozenGraph) -> list[str]:
     return [v.root for v in found if data_inputs(graph.nodes[v.read])[0] == v.root]
 
 
-def _add_dequantizer(graph_def: Any, source: str, name: str, dtype: Any) -> None:
-    """Whole numbers as floats."""
+def _add_floats(graph_def: Any, source: str, name: str, dtype: Any) -> None:
+    """The same numbers in memory of their own; whole numbers as floats."""
+    if not dtype.is_quantized:
+        _add_number(graph_def, f"{name}/one", 1.0)
+        node = graph_def.node.add(name=name, op="Mul", input=[source, f"{name}/one"])
+        node.attr["T"].type = dtype.as_datatype_enum
+        return
     reach = float(np.iinfo(np.dtype(dtype.as_numpy_dtype)[0]).max)
     for end, value in (("low", -reach if dtype == tf.qint8 else 0.0), ("high", reach)):
         _add_number(graph_def, f"{name}/{end}", value)
@@ -162,8 +168,11 @@ def _add_dequantizer(graph_def: Any, source: str, name: str, dtype: Any) -> None
 
 
 def _add_round_trip(graph_def: Any, source: str, name: str, dtype: Any) -> str:
-    """The same whole numbers in memory of their own."""
-    _add_dequantizer(graph_def, source, f"{name}_float", dtype)
+    """The same numbers in memory of their own."""
+    if not dtype.is_quantized:
+        _add_floats(graph_def, source, name, dtype)
+        return name
+    _add_floats(graph_def, source, f"{name}_float", dtype)
     node = graph_def.node.add(name=name, op="QuantizeV2")
     node.input.extend([f"{name}_float", f"{name}_float/low", f"{name}_float/high"])
     node.attr["T"].type = dtype.as_datatype_enum

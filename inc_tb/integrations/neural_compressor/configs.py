@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -18,16 +19,23 @@ _DTYPES = ("weight_dtype", "activation_dtype")
 _FLOATS = ("fp32", "bf16", "fp16")
 
 
-def fallback_of(quant_config: Any) -> list[str]:
-    """What it keeps out of int8, by the names or types that the user gave."""
+def fallback_of(quant_config: Any, modules: Mapping[str, str]) -> list[str]:
+    """What it keeps out of int8. `modules` has the types of PyTorch's: a config may name types, or patterns of names."""
     kept: dict[str, None] = {}
     for config in _parts(quant_config):
         kept |= dict.fromkeys(map(str, getattr(config, "nodes_to_exclude", None) or ()))
-        for name, local in config.local_config.items():
-            dtypes = {value for key, value in _own(local).items() if key in _DTYPES}
+        for key, local in config.local_config.items():
+            dtypes = {value for name, value in _own(local).items() if name in _DTYPES}
             if dtypes and dtypes <= set(_FLOATS):
-                kept[_text(name)] = None
+                kept |= dict.fromkeys(_meant(str(getattr(key, "__name__", key)), modules))
     return list(kept)
+
+
+def _meant(key: str, modules: Mapping[str, str]) -> list[str]:
+    if key in modules:
+        return [key]
+    found = [name for name, kind in modules.items() if name and (kind == key or re.fullmatch(key, name))]
+    return found if found or "*" in key else [key]  # it excludes heads of language models by pattern, also without any
 
 
 def settings_of(quant_config: Any) -> dict[str, Any]:
@@ -45,16 +53,14 @@ def _parts(quant_config: Any) -> Iterator[Any]:
 
 def _own(config: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, value in sorted(config.get_params_dict().items()):
+    for name, value in sorted(vars(config).items()):
+        if name.startswith("_") or name == "params_list":
+            continue
         known = _NAMES.get(name, name)
         if known.endswith("_scheme") and isinstance(value, bool):
             found[known] = "sym" if value else "asym"
         elif isinstance(value, Enum):
             found[known] = value.name.lower().removeprefix("q")  # ONNX Runtime's QInt8
-        elif isinstance(value, bool | int | float | str) and name != "params_list":
+        elif isinstance(value, bool | int | float | str):
             found[known] = value
     return found
-
-
-def _text(name: Any) -> str:
-    return str(getattr(name, "__name__", name))

@@ -145,7 +145,7 @@ class _Watch:
             add(monitor, trial_index, trial_result, quant_config)
             for log in self._logs():
                 with log.spared("a trial was not logged"):
-                    describe = partial(_trial, monitor, trial_result, quant_config)
+                    describe = partial(_trial, monitor, trial_result, quant_config, self._now.reference)
                     self._tuning(log, monitor).add(trial_index - self._first + 1, describe, self._now.quantized)
 
         return watched
@@ -201,9 +201,10 @@ def _size(batch: Batch) -> int:
     return next((len(array) for array in batch.values() if array.ndim), 1)
 
 
-def _trial(monitor: Any, result: Any, quant_config: Any, name: str) -> Trial:
+def _trial(monitor: Any, result: Any, quant_config: Any, reference: Any, name: str) -> Trial:
     """A config of 3.x says what it changes only, so its ops are not known as those of 2.x are."""
     goal = Goal(monitor.baseline, monitor.tuning_config.tolerable_loss)
     trial = as_trial(name, goal, result, {})
-    trial.fallback, trial.config = fallback_of(quant_config), settings_of(quant_config)
+    modules = {name: type(module).__name__ for name, module in getattr(reference, "named_modules", tuple)()}
+    trial.fallback, trial.config = fallback_of(quant_config, modules), settings_of(quant_config)
     return trial
