@@ -169,7 +169,7 @@ TENSORFLOW_SAVED_MODEL = Recipe(
     "tool.quantize_saved_model(saved_model, target, options, representative_dataset=representative_dataset)",
     "Keeps the ops in float. Of the tool's op sets only XLA heeds this.",
 )  # fmt: skip
-INC_TENSORFLOW = Recipe(
+INC_BY_NAME = Recipe(
     "inc", "Neural Compressor 2.x: op_name_dict",
     "from neural_compressor.config import PostTrainingQuantConfig\n\n"
     'fp32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}\nop_name_dict = {\n',
@@ -214,10 +214,10 @@ RECIPES: Mapping[str, Sequence[Recipe]] = {
         TFLITE, PLAIN,
     ),
     "tensorflow": (
-        TENSORFLOW_LITE, TENSORFLOW_LITE_INT16, TENSORFLOW_LITE_PER_CHANNEL, TENSORFLOW_SAVED_MODEL, INC_TENSORFLOW,
+        TENSORFLOW_LITE, TENSORFLOW_LITE_INT16, TENSORFLOW_LITE_PER_CHANNEL, TENSORFLOW_SAVED_MODEL, INC_BY_NAME,
         PLAIN,
     ),
-    "torch": (TORCH_DYNAMIC, TORCH, TORCH_PT2E, TORCHAO, TORCH_PER_CHANNEL, INC_TORCH, PLAIN),
+    "torch": (TORCH_DYNAMIC, TORCH, TORCH_PT2E, TORCHAO, TORCH_PER_CHANNEL, INC_TORCH, INC_BY_NAME, PLAIN),
 }  # fmt: skip
 _PER_CHANNEL = {
     True: {

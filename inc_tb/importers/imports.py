@@ -116,7 +116,7 @@ def read_source(source: Source, model: Any = None) -> Imported:
             run.trial = trial
         found.baseline = baseline
     if not found.runs:
-        raise DataError(f"{source.path}: {'; '.join(found.notes)}. {_EXPECTED[0].upper()}{_EXPECTED[1:]}.")
+        raise DataError(f"{source.path}: {' '.join(found.notes)} {_EXPECTED[0].upper()}{_EXPECTED[1:]}.")
     return found
 
 

@@ -32,7 +32,7 @@ _NUMPY = {
     )
 } | {f"numpy.{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)}  # fmt: skip
 _NAMES = {*_CONTAINERS, *_LISTS, *_NUMPY, "builtins.slice", "builtins.range", "builtins.complex", "builtins.object"}
-_NAMES |= {"_codecs.encode", "copyreg._reconstructor", "builtins.bytearray", "builtins.getattr"}
+_NAMES |= {"_codecs.encode", "copyreg._reconstructor", "builtins.bytearray", "builtins.bytes", "builtins.getattr"}
 _HOMES = ("neural_compressor", "torch", "tensorflow", "keras", "onnx", "onnxruntime", "mxnet")
 """Whose classes Neural Compressor keeps in its files."""
 _KINDS = "biufSUO"
@@ -93,6 +93,16 @@ def read_pickle(path: Path) -> Any:
         raise DataError(f"{path}: cannot be read as a pickle ({what}); expected one of Neural Compressor.") from error
 
 
+def read_if_there(path: Path, notes: list[str]) -> dict[Any, Any]:
+    """Nothing where there is no such file; where it cannot be read a note says why."""
+    try:
+        found = read_pickle(path) if path.is_file() else {}
+    except (DataError, OSError) as error:
+        notes.append(str(error))
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 class _Reader(pickle._Unpickler):
     """In Python: a number in a pickle makes the C one take as much memory as it says."""
 
@@ -102,7 +112,7 @@ class _Reader(pickle._Unpickler):
         self._made: dict[str, type[_Inert]] = {}
 
     def find_class(self, module: str, name: str) -> type[_Inert]:
-        full = f"{module}.{name}"
+        full = f"{'builtins' if module == '__builtin__' else module}.{name}"  # as older protocols call it
         home = module.partition(".")[0]
         if full not in _NAMES and home not in _HOMES:
             raise DataError(
@@ -158,6 +168,8 @@ class _Plain:
             return {**dict(pairs), **self._dict(value.entries, depth)}
         if value.name in _LISTS:
             return _LISTS[value.name]([*(arguments[0] if arguments else ()), *self._list(value.items, depth)])
+        if value.name == "builtins.bytes" and not arguments:
+            return b""
         if value.name == "_codecs.encode" and len(arguments) == 2 and arguments[1] == "latin1":
             return str(arguments[0]).encode("latin1")
         if value.name in _NUMPY:

@@ -57,8 +57,9 @@ class Files(NamedTuple):
 NOTHING = Files({"fp32": {}, "quan": {}}, {}, {}, {})
 
 
-def read_files(folder: Path) -> Files:
-    return Files(read_dump(folder), read_ranges(folder), *read_tables(folder))
+def read_files(folder: Path, notes: list[str]) -> Files:
+    """`notes` get what cannot be read."""
+    return Files(read_dump(folder, notes), read_ranges(folder, notes), *read_tables(folder))
 
 
 def as_diagnosis(

@@ -16,7 +16,7 @@ import numpy as np
 from inc_tb.capture import Array, Pair, Role
 from inc_tb.importers.neural_compressor.layout import Layout, base_name, grid_of, weight_axis
 from inc_tb.importers.neural_compressor.trials import op_configs, part_of
-from inc_tb.importers.pickles import read_pickle
+from inc_tb.importers.pickles import read_if_there
 from inc_tb.records import Quantization
 
 FOLDER = "inspect_saved"
@@ -52,22 +52,15 @@ class Dump:
     samples: int = 0
 
 
-def read_dump(folder: Path) -> dict[str, Mapping[str, Any]]:
+def read_dump(folder: Path, notes: list[str]) -> dict[str, Mapping[str, Any]]:
     """Both sides; one that is not there is empty."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for side in _SIDES:
-        path = folder / FOLDER / side / "inspect_result.pkl"
-        stored = read_pickle(path) if path.is_file() else {}
-        found[side] = stored if isinstance(stored, dict) else {}
-    return found
+    return {side: read_if_there(folder / FOLDER / side / "inspect_result.pkl", notes) for side in _SIDES}
 
 
-def read_ranges(folder: Path) -> dict[str, tuple[float, float]]:
+def read_ranges(folder: Path, notes: list[str]) -> dict[str, tuple[float, float]]:
     """What the calibration saw of each op's output."""
-    path = folder / FOLDER / "activation_min_max.pkl"
-    stored = read_pickle(path) if path.is_file() else {}
     found = {}
-    for op, seen in stored.items() if isinstance(stored, dict) else ():
+    for op, seen in read_if_there(folder / FOLDER / "activation_min_max.pkl", notes).items():
         if isinstance(seen, dict) and {"min", "max"} <= set(seen):
             found[str(op)] = float(np.min(seen["min"])), float(np.max(seen["max"]))
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,9 +70,8 @@ def read_log(path: Path) -> list[Session]:
 
 
 def _session(stored: Mapping[str, Any]) -> Session:
-    settings = dict(_settings(stored.get("cfg")))
-    asked, tuning = settings.get("AccuracyCriterion", {}), settings.get("TuningCriterion", {})
-    general = settings.get("PostTrainingQuantConfig", next(iter(settings.values()), {}))
+    general = _find(stored.get("cfg"), "PostTrainingQuantConfig", "QuantizationAwareTrainingConfig")
+    asked, tuning = (_find(general, name) for name in ("AccuracyCriterion", "TuningCriterion"))
     tolerable = number_of(asked.get("tolerable_loss"))
     goal = Goal(
         _first(stored.get("baseline")),
@@ -114,16 +113,19 @@ def _attempt(
     return Attempt(name, trial, tune_cfg, q_config if isinstance(q_config, dict) else {})
 
 
-def _settings(config: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Class name -> settings of every object in a config, without the underscores of its attributes."""
-    if isinstance(config, Unknown):
-        named = {key.lstrip("_"): value for key, value in config.state.items()}
-        yield config.name.rpartition(".")[2], named
-        for value in named.values():
-            yield from _settings(value)
-    elif isinstance(config, dict):
-        for value in config.values():
-            yield from _settings(value)
+def _find(config: Any, *names: str) -> dict[str, Any]:
+    """The settings of the first object of one of these classes, without the underscores of its attributes."""
+    waiting = [config]
+    while waiting:
+        value = waiting.pop(0)
+        if isinstance(value, Unknown):
+            settings = {key.lstrip("_"): item for key, item in value.state.items()}
+            if value.name.rpartition(".")[2] in names:
+                return settings
+            waiting += settings.values()
+        elif isinstance(value, dict):
+            waiting += value.values()
+    return {}
 
 
 def _first(result: Any) -> float | None:

@@ -17,7 +17,7 @@ from inc_tb.importers.neural_compressor.dump import FOLDER
 from inc_tb.importers.neural_compressor.history import Session, read_history, read_log
 from inc_tb.importers.neural_compressor.layout import scales_in
 from inc_tb.importers.neural_compressor.trials import op_configs
-from inc_tb.importers.pickles import read_pickle
+from inc_tb.importers.pickles import read_if_there
 from inc_tb.importers.profiles import WORKSPACE as PROFILED
 from inc_tb.importers.profiles import import_profile
 from inc_tb.records import GraphNode, Trial
@@ -86,7 +86,7 @@ def read_workspace(folder: Path, name: str, model: Any = None) -> Imported:
     """Whatever can be read of it; a file that cannot is a note. `model` is the fp32 model, for who reads whom."""
     found = Imported(name, folder)
     sessions = _sessions(folder, found)
-    files, config = _dumped(folder, found)
+    files = read_files(folder, found.notes)
     framework = next((s.framework for s in sessions if s.framework), "") or _guess_framework(folder, files)
     has_scales = any(scales_in(attempt.q_config) for session in sessions for attempt in session.attempts)
     graph = () if has_scales else _graph(folder, model, framework, found)
@@ -105,6 +105,7 @@ def read_workspace(folder: Path, name: str, model: Any = None) -> Imported:
         found.best = session.best if session.best is not None else found.best
     if not found.runs and not files.is_empty:
         names = f"the fp32 model of {folder.name}", folder.name
+        config = read_if_there(folder / FOLDER / "cfg.pkl", found.notes)
         diagnosis = as_diagnosis(config, {}, files, framework, graph, names)
         if diagnosis is not None:
             found.runs.append(ImportedRun("diagnosis", diagnosis=diagnosis))
@@ -126,16 +127,6 @@ def _sessions(folder: Path, found: Imported) -> list[Session]:
             found.notes.append(f"there is no usable {HISTORY}; trials are those that {path.name} tells of")
             return read_log(path)
     return []
-
-
-def _dumped(folder: Path, found: Imported) -> tuple[Files, dict[Any, Any]]:
-    try:
-        files = read_files(folder)
-        config = read_pickle(path) if (path := folder / FOLDER / "cfg.pkl").is_file() else {}
-    except (DataError, OSError) as error:
-        found.notes.append(str(error))
-        return NOTHING, {}
-    return files, config if isinstance(config, dict) else {}
 
 
 def _guess_framework(folder: Path, files: Files) -> str:
@@ -188,8 +179,8 @@ def _add_notes(folder: Path, found: Imported) -> None:
         if (shape := re.sub(r"\d+", "#", note)) not in seen:
             seen.add(shape)
             found.notes.append(note)
-    if not found.runs:
-        found.notes.append("nothing was tried or dumped here yet")
+    if not found.runs and not found.notes:
+        found.notes.append("nothing was tried or dumped here yet.")
 
 
 def tells_trials(path: Path) -> bool:
