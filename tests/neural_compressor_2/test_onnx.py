@@ -1,0 +1,309 @@
+"""Tunings of an ONNX model under log(), with the real Neural Compressor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import inc_tb
+from inc_tb.integrations.neural_compressor import log
+from tests.neural_compressor_2.tuned import CULPRITS, HARD, IMAGES, Loader, config, evaluate, fit, history
+from tests.tensorboards import LOADERS, serve
+
+
+def trials(logdir: Path) -> dict[str, Any]:
+    """By the names of their runs."""
+    return {path.name: inc_tb.load(path) for path in sorted(logdir.glob("trial-*"))}
+
+
+def test_every_trial_is_in_a_running_tensorboard(tmp_path: Path, workspace: Path) -> None:
+    evaluated = 0
+
+    def evaluate_and_look(model: Any) -> float:
+        """Called while the tuning runs: first with the fp32 model, then once in each trial."""
+        nonlocal evaluated
+        server.wait_for_trials(max(0, evaluated - 1))  # every trial before this one
+        evaluated += 1
+        return evaluate(model)
+
+    with serve(tmp_path / "logs", "--reload_interval=1") as server, log(tmp_path / "logs") as logged:
+        assert fit(evaluate_and_look, config("mse_v2", 8)) is not None
+    own = history(workspace)
+    found = trials(tmp_path / "logs")
+    assert list(found) == [f"trial-{number:03d}" for number in own]
+    assert [path.name for path in logged.runs] == list(found)
+    assert [run.trial.accuracy for run in found.values()] == list(own.values())
+    assert len(own) == evaluated - 1 >= 4
+    for loader in LOADERS.values():
+        with loader(tmp_path / "logs") as contents:
+            assert set(contents.blobs(fetch=False)) == set(found)
+            scalars = contents.scalars()
+            shown = [scalars[run]["trial/accuracy"][0] for run in found]
+            np.testing.assert_allclose(shown, list(own.values()), rtol=1e-6)  # TensorBoard has float32
+
+
+def test_what_a_trial_says(tmp_path: Path, workspace: Path) -> None:
+    with log(tmp_path):
+        fit(conf=config("mse_v2", 8))
+    runs = list(trials(tmp_path).values())
+    first = runs[0]
+    assert first.trial.baseline == evaluate_file(HARD)
+    assert first.trial.target == first.trial.baseline * 0.99
+    assert first.trial.accuracy < first.trial.target
+    assert first.trial.fallback == []
+    assert first.trial.config["activation_quant_mode"] == "static"
+    assert first.trial.objectives["evaluation_s"] > 0
+    assert first.trial.wall_s > first.trial.objectives["evaluation_s"]
+    assert first.diagnosis.samples == 32
+    assert (first.diagnosis.reference, first.diagnosis.quantized) == ("hard.onnx", "hard.onnx, trial-001")
+    assert set(CULPRITS) <= set(first.suggestions[0].ops)
+    (best,) = [run for run in runs if run.trial.accuracy >= run.trial.target]
+    assert sorted(best.trial.fallback) == CULPRITS
+    assert best.suggestions == []
+    partly = next(run for run in runs if len(run.trial.fallback) == 1)
+    assert f'"{partly.trial.fallback[0]}"' in partly.suggestions[0].recipes["inc"]  # what is kept already stays so
+    places = {int(run.name[-3:]): place for place, run in enumerate(runs, 1)}
+    assert any(number != place for number, place in places.items())
+    for run, (number, place) in zip(runs, places.items(), strict=True):
+        assert any(f"number {number} of" in note for note in run.trial.notes) == (number != place)
+    assert {tuple(run.trial.config) for run in runs} == {tuple(first.trial.config)}  # HParams has the columns of one
+
+
+def evaluate_file(path: str) -> float:
+    import onnx
+
+    return evaluate(onnx.load(path))
+
+
+def test_a_tuning_is_the_same_without(tmp_path: Path) -> None:
+    from neural_compressor import set_workspace
+
+    conf = config(trials=3)
+    set_workspace(str(tmp_path / "plain"))
+    fit(conf=conf)
+    set_workspace(str(tmp_path / "logged"))
+    with log(tmp_path / "logs"):
+        fit(conf=conf)
+    assert history(tmp_path / "plain") == history(tmp_path / "logged")
+    assert len(trials(tmp_path / "logs")) == 3
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from neural_compressor import set_workspace
+from inc_tb.integrations.neural_compressor import log
+from tests.neural_compressor_2.tuned import config, evaluate, fit
+
+folder, count = Path(sys.argv[1]), 0
+set_workspace(str(folder / "workspace"))
+
+def evaluate_until_killed(model):
+    global count
+    count += 1
+    if count == 4:  # the fp32 model, two trials, and this one
+        (folder / "here").touch()
+        time.sleep(600)
+    return evaluate(model)
+
+with log(folder / "logs"):
+    fit(evaluate_until_killed, config(trials=9))
+"""
+
+
+def test_a_kill_in_the_third_trial_leaves_two(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "here").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(signal.SIGKILL)
+    found = trials(tmp_path / "logs")
+    assert list(found) == ["trial-001", "trial-002"]
+    for run in found.values():
+        assert run.trial.accuracy is not None
+        assert len(run.ops["name"]) == 17
+        assert run.diagnosis.histograms
+    for loader in LOADERS.values():
+        with loader(tmp_path / "logs") as contents:
+            kept = contents.blobs(fetch=False)
+            assert set(kept) == set(found)
+            kinds = ("ops", "histograms", "channels", "suggestions", "graph", "trial")
+            assert all(set(kept[run]) == {f"quantization/{kind}" for kind in kinds} for run in kept)
+    with serve(tmp_path / "logs") as server:
+        server.wait_for_trials(2)
+
+
+def test_no_evaluation(tmp_path: Path) -> None:
+    with log(tmp_path):
+        assert fit(None) is not None
+    (run,) = trials(tmp_path).values()
+    assert run.trial.accuracy is run.trial.baseline is run.trial.target is None
+    assert any("no evaluation function" in note for note in run.trial.notes)
+    assert run.trial.wall_s > 0.01
+    assert set(CULPRITS) <= set(run.suggestions[0].ops)
+
+
+def test_a_loss(tmp_path: Path) -> None:
+    from neural_compressor.config import AccuracyCriterion
+
+    criterion = AccuracyCriterion(higher_is_better=False, criterion="absolute", tolerable_loss=0.02)
+    with log(tmp_path):
+        fit(lambda model: 1 - evaluate(model), config(accuracy_criterion=criterion))
+    first = trials(tmp_path)["trial-001"].trial
+    assert first.lower_is_better
+    assert first.target == first.baseline + 0.02
+    assert first.drop > 0.5
+
+
+def test_the_strategies_of_one_fit_are_one_tuning(tmp_path: Path, workspace: Path) -> None:
+    """quant_level="auto", the default: one trial, then the conservative strategy, then the basic one."""
+    from neural_compressor.config import PostTrainingQuantConfig, TuningCriterion
+
+    with log(tmp_path / "logs") as logged:
+        fit(conf=PostTrainingQuantConfig(tuning_criterion=TuningCriterion(max_trials=4)))
+    assert {path.parent for path in logged.runs} == {tmp_path / "logs"}
+    assert [run.trial.accuracy for run in trials(tmp_path / "logs").values()] == list(history(workspace).values())
+    assert len(logged.runs) > 1
+
+
+def test_two_fits(tmp_path: Path) -> None:
+    with log(tmp_path) as logged:
+        fit(None)
+        fit(None)
+    assert logged.runs == [tmp_path / "trial-001", tmp_path / "tuning-2" / "trial-001"]
+    with pytest.warns(UserWarning, match="has trials of an earlier tuning; those of this one are in .*tuning-3"):
+        with log(tmp_path) as logged:
+            fit(None)
+    assert logged.runs == [tmp_path / "tuning-3" / "trial-001"]
+
+
+def test_a_model_in_memory_and_other_data(tmp_path: Path) -> None:
+    import onnx
+
+    np.savez(tmp_path / "data.npz", input=IMAGES[:40])
+    with log(tmp_path / "logs", data=tmp_path / "data.npz", samples=24):
+        fit(None, model=onnx.load(HARD))
+    run = inc_tb.load(tmp_path / "logs" / "trial-001")
+    assert (run.diagnosis.samples, run.diagnosis.reference) == (24, "ModelProto")
+    assert run.diagnosis.notes == []
+
+
+def test_without_diagnoses(tmp_path: Path) -> None:
+    with log(tmp_path, diagnose=False):
+        fit()
+    assert [run.diagnoses for run in trials(tmp_path).values()] == [{}, {}]
+    assert not (tmp_path / "fp32").exists()
+
+
+# What goes wrong
+
+
+def test_a_folder_that_cannot_be_written_does_not_break_the_tuning(tmp_path: Path, workspace: Path) -> None:
+    (tmp_path / "logs").write_text("a file")
+    with pytest.warns(RuntimeWarning) as warned, log(tmp_path / "logs") as logged:
+        fit()
+    ours = [str(w.message) for w in warned if "the tuning goes on" in str(w.message)]
+    assert len(ours) == 1
+    assert ours[0].startswith("a trial was not logged, the tuning goes on: ")
+    assert len(history(workspace)) == 2
+    assert logged.runs == []
+
+
+def test_a_folder_that_is_gone_for_a_while(tmp_path: Path, workspace: Path) -> None:
+    count = 0
+
+    def evaluate_and_break(model: Any) -> float:
+        nonlocal count
+        count += 1
+        if count == 3:  # in the second trial
+            (tmp_path / "logs").rename(tmp_path / "moved")
+            (tmp_path / "logs").write_text("a file")
+        if count == 4:
+            (tmp_path / "logs").unlink()
+            (tmp_path / "moved").rename(tmp_path / "logs")
+        return evaluate(model)
+
+    with pytest.warns(RuntimeWarning, match="a trial was not logged, the tuning goes on"), log(tmp_path / "logs"):
+        fit(evaluate_and_break, config(trials=3))
+    assert len(history(workspace)) == 3
+    assert list(trials(tmp_path / "logs")) == ["trial-001", "trial-003"]
+
+
+def test_data_that_does_not_fit(tmp_path: Path) -> None:
+    with pytest.warns(RuntimeWarning) as warned, log(tmp_path, data={"input": IMAGES[:4, 0]}):
+        fit()
+    ours = [str(w.message) for w in warned if "the tuning goes on" in str(w.message)]
+    assert len(ours) == 1
+    assert ours[0].startswith("a trial was not diagnosed, the tuning goes on: ")
+    for run in trials(tmp_path).values():
+        assert run.trial.accuracy is not None
+        assert run.diagnoses == {}
+        assert any(note.startswith("not diagnosed: ") for note in run.trial.notes)
+
+
+def test_data_that_can_be_read_once(tmp_path: Path) -> None:
+    class Once(Loader):
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> Any:
+            return next(self.rows)
+
+    loader = Once()
+    loader.rows = Loader.__iter__(loader)  # type: ignore[attr-defined]
+    with pytest.warns(RuntimeWarning, match="can be gone through only once.*Give samples with log"), log(tmp_path):
+        fit(None, loader=loader)
+    assert list(trials(tmp_path)) == ["trial-001"]
+
+
+def test_ctrl_c_in_the_log_ends_the_tuning(tmp_path: Path) -> None:
+    class Interrupted:
+        def __iter__(self) -> Any:
+            raise KeyboardInterrupt
+
+    with log(tmp_path, data=Interrupted()):
+        fit(conf=config(trials=5))  # which takes it for its own timeout, and returns
+    assert list(tmp_path.glob("trial-*")) == []
+
+
+def test_fit_that_fails_and_returns_none(tmp_path: Path) -> None:
+    def fail(model: Any) -> float:
+        raise ValueError("no such metric")
+
+    expected = r"nothing was logged, Neural Compressor ended before its first trial \(neural-compressor 2.*onnx 1"
+    with pytest.warns(RuntimeWarning, match=expected), log(tmp_path):
+        assert fit(fail) is None
+
+
+def test_nothing_ran(tmp_path: Path) -> None:
+    with pytest.warns(RuntimeWarning, match="no tuning of Neural Compressor ran. Call quantization.fit"), log(tmp_path):
+        pass
+
+
+def test_patches_are_taken_back(tmp_path: Path) -> None:
+    from neural_compressor.strategy.strategy import TuneStrategy
+
+    before = dict(vars(TuneStrategy))
+    with log(tmp_path / "a") as outer, log(tmp_path / "b") as inner:
+        assert dict(vars(TuneStrategy)) != before
+        fit(None)
+    assert dict(vars(TuneStrategy)) == before
+    assert (len(outer.runs), len(inner.runs)) == (1, 1)
+    with pytest.raises(ZeroDivisionError), log(tmp_path / "c"):
+        raise ZeroDivisionError
+    assert dict(vars(TuneStrategy)) == before
+    with pytest.raises(inc_tb.IncTbError, match="samples=0 was given"), log(tmp_path / "d", samples=0):
+        pass
+    assert dict(vars(TuneStrategy)) == before

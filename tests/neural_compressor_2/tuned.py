@@ -1,0 +1,68 @@
+"""Tunings of the hard model, as users of Neural Compressor write them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inc_tb.importers.pickles import read_pickle
+from tests.digits import DATA, digits
+
+HARD = str(DATA / "hard.onnx")
+IMAGES = digits(1797)
+CULPRITS = ["/conv1/Conv", "/conv2/Conv"]
+
+
+def labels() -> Any:
+    from sklearn.datasets import load_digits
+
+    return load_digits().target
+
+
+class Loader:
+    """Calibration data as (images, labels)."""
+
+    def __init__(self, images: Any = IMAGES, convert: Callable[[Any], Any] = np.asarray) -> None:
+        self.batch_size = 50
+        self._batches = [convert(rows) for rows in np.array_split(images[:200], 4)]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((rows, np.zeros(len(rows))) for rows in self._batches)
+
+
+def accuracy(logits: Any) -> float:
+    return float((np.asarray(logits).argmax(axis=1) == labels()).mean())
+
+
+def evaluate(model: Any) -> float:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return accuracy(session.run(None, {"input": IMAGES})[0])
+
+
+def config(strategy: str = "basic", trials: int = 2, **options: Any) -> Any:
+    from neural_compressor.config import PostTrainingQuantConfig, TuningCriterion
+
+    criterion = TuningCriterion(strategy=strategy, max_trials=trials)
+    return PostTrainingQuantConfig(quant_level=1, tuning_criterion=criterion, **options)
+
+
+def fit(
+    evaluate: Callable[[Any], float] | None = evaluate,
+    conf: Any = None,
+    model: Any = HARD,
+    loader: Any = None,
+) -> Any:
+    from neural_compressor import quantization
+
+    return quantization.fit(model, conf or config(), calib_dataloader=loader or Loader(), eval_func=evaluate)
+
+
+def history(workspace: Path) -> dict[int, float]:
+    """Number of each trial -> accuracy, as Neural Compressor itself has stored it."""
+    (tuning,) = read_pickle(workspace / "history.snapshot").state["tuning_history"]
+    return {entry["tune_cfg"]["trial_number"]: entry["tune_result"][0] for entry in tuning["history"]}
