@@ -19,13 +19,20 @@ import numpy.typing as npt
 import pytest
 
 import inc_tb
+from inc_tb import metrics
+from inc_tb.capture import Pair
 from inc_tb.cli import main
 from inc_tb.errors import DataError
 from inc_tb.importers.imports import find_sources
+from inc_tb.importers.neural_compressor.added import estimate_added
 from inc_tb.importers.neural_compressor.diagnosed import as_diagnosis, read_files
+from inc_tb.importers.neural_compressor.dump import Dump
+from inc_tb.importers.neural_compressor.layout import grid_of
 from inc_tb.importers.neural_compressor.trials import Goal, as_trial, fallback_of, settings_of
 from inc_tb.importers.neural_compressor.workspace import Imported
 from inc_tb.importers.pickles import read_pickle
+from inc_tb.records import Op
+from inc_tb.stats import PairStats
 from tests.digits import DATA
 from tests.importers.workspaces import DIAGNOSED, HISTORIES, NAMES, PACKED, decoded, files_in, snapshot, tried, unpack
 
@@ -244,6 +251,57 @@ def test_the_culprits_are_found(imported: dict[str, Imported], framework: str) -
     assert next(iter(first.recipes)) == "inc"
     assert diagnosis.histograms
     assert diagnosis.channels
+
+
+def test_the_culprit_is_worst_by_what_ops_add(imported: dict[str, Imported]) -> None:
+    """Its own MSE has it last but one of eleven. What it reads was rounded, so its input's error is part of it."""
+    for framework, worst in (("onnx", "/conv2/Conv"), ("tensorflow", "v0/cg/conv1/Conv2D")):
+        diagnosis = imported[DIAGNOSED[framework]].runs[0].diagnosis
+        assert diagnosis is not None
+        first, second = diagnosis.worst(2)
+        assert diagnosis.ops["name"][first] == worst
+        assert diagnosis.ops["added_sqnr_db"][first] < 10 < 30 < diagnosis.ops["added_sqnr_db"][second]
+
+
+def test_estimates_agree_with_what_was_measured_where_nothing_arrives(imported: dict[str, Imported]) -> None:
+    """At the first convolution, which reads the model's input."""
+    for framework, op in (("onnx", "/conv1/Conv"), ("tensorflow", "v0/cg/conv0/Conv2D"), ("torch", "conv1")):
+        row = table_of(imported[DIAGNOSED[framework]])[op]
+        assert row["added_sqnr_db"] == pytest.approx(row["a_sqnr_db"], abs=2.5), framework
+
+
+def rounded(values: npt.NDArray[Any], step: npt.ArrayLike) -> npt.NDArray[Any]:
+    return np.round(values / step) * np.asarray(step)
+
+
+@pytest.mark.parametrize("framework", ["torch", "onnx", "tensorflow"])
+def test_estimates_of_a_layer_whose_input_has_outliers(framework: str) -> None:
+    """Against the layer itself, with everything rounded that its int8 kernel rounds."""
+    random = np.random.default_rng(0)
+    x = (random.normal(size=(4000, 16)) * np.where(np.arange(16) == 3, 100, 1)).astype(np.float32)
+    weights = (random.normal(size=(8, 16)) / np.where(np.arange(16) == 3, 100, 1)).astype(np.float32)
+    steps = {"x": np.abs(x).max() / 127, "w": np.abs(weights).max(axis=1, keepdims=True) / 127}
+    y = x @ weights.T
+    steps["y"] = np.abs(y).max() / 127
+    x_int8, weights_int8 = rounded(x, steps["x"]), rounded(weights, steps["w"])
+    truth = rounded(x_int8 @ weights_int8.T, steps["y"])
+    measured = 10 * np.log10(np.square(y).sum() / np.square(y - truth).sum())
+    axis, turned = (0, weights) if framework == "torch" else (1, weights.T)
+    turned_int8 = weights_int8 if framework == "torch" else weights_int8.T
+    pairs = [
+        Pair("layer", "w", "weight", turned, turned_int8, axis), Pair("before", "x", "output", x, x_int8, 1),
+        Pair("layer", "y", "output", y, truth, 1),
+    ]  # fmt: skip
+    grids = {name: grid_of("int8", float(steps[tensor]), 0) for name, tensor in (("before", "x"), ("layer", "y"))}
+    ops = [
+        Op("before", "Linear", 0, activation=grids["before"], consumers=["layer"]),
+        Op("layer", "MatMul", 1, inputs=["before"], activation=grids["layer"]),
+    ]
+    weight = PairStats(axis)
+    weight.update(turned, turned_int8)
+    found = estimate_added(ops, Dump(pairs), {("layer", "weight"): weight}, framework)
+    assert metrics.sqnr_db(found["layer", "isolated"]) == pytest.approx(measured, abs=0.5)
+    assert measured < 15 < 35 < metrics.sqnr_db(found["before", "isolated"])  # type: ignore[operator]
 
 
 def test_a_healthy_model_gets_no_suggestions(imported: dict[str, Imported]) -> None:

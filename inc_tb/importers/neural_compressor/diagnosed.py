@@ -11,13 +11,14 @@ import numpy as np
 
 from inc_tb.diagnose import STORED, Key, channel_row, histogram_row, measure
 from inc_tb.diagnosis import Diagnosis
+from inc_tb.importers.neural_compressor.added import estimate_added
 from inc_tb.importers.neural_compressor.dump import DOUBLED_WEIGHTS, Dump, pair_up, read_dump, read_ranges
 from inc_tb.importers.neural_compressor.layout import Layout, as_ops, config_columns, layout_of
 from inc_tb.importers.neural_compressor.tables import Row, read_tables
 from inc_tb.judge import judge
 from inc_tb.metrics import op_table
-from inc_tb.records import GraphNode, Op, OpTable, Quantization, Value
-from inc_tb.stats import SUMS, PairStats
+from inc_tb.records import GraphNode, Op, OpTable, Value
+from inc_tb.stats import PairStats
 
 _MSE = (
     "MSE (INC) is Neural Compressor's own: each tensor scaled to 0…1 by its own range first, and of "
@@ -28,8 +29,8 @@ _INPUTS = (
     "range is that of the output; here each is with the op that writes it"
 )
 _ADDED = (
-    "'added here' is an estimate: what rounding the op's output to its grid does to the correct values, and the noise "
-    "of its weights in proportion; a diagnosis of the two models measures it"
+    "'added here' is an estimate from the dumped tensors: what rounding the op's output, its weights and its input "
+    "does to the correct values; a diagnosis of the two models measures it"
 )
 _CHAIN = (
     "the workspace does not say which op reads which, so they are taken as a chain in the order of the config; with "
@@ -79,7 +80,7 @@ def as_diagnosis(
     ops = as_ops(layout, tune_cfg, framework)
     if not ops:
         return None
-    collected = _collect(ops, dump)
+    collected = _collect(ops, dump, framework)
     _say_what_is_missing(ops, collected, dump, files.is_empty)
     measurements = measure(ops, collected)
     suggestions = judge(measurements, framework)
@@ -102,13 +103,11 @@ def as_diagnosis(
     )
 
 
-def _collect(ops: Sequence[Op], dump: Dump) -> dict[Key, PairStats]:
+def _collect(ops: Sequence[Op], dump: Dump, framework: str) -> dict[Key, PairStats]:
     by_name = {op.name: op for op in ops}
     found: dict[Key, PairStats] = {}
-    for pair in dump.pairs:
-        op = by_name.get(pair.op)
-        if op is None:
-            continue
+    for pair in (pair for pair in dump.pairs if pair.op in by_name):
+        op = by_name[pair.op]
         grid = op.activation if pair.role == "output" else None
         key: Key = pair.op, pair.role
         if key not in found:
@@ -116,31 +115,7 @@ def _collect(ops: Sequence[Op], dump: Dump) -> dict[Key, PairStats]:
         found[key].update(pair.reference, pair.quantized)
         if pair.role == "weight":
             op.params = pair.reference.size
-        if grid is not None and grid.limits is not None:
-            rounded: Key = pair.op, "isolated"
-            found.setdefault(rounded, PairStats(pair.channel_axis, grid.limits, histograms=False))
-            found[rounded].update(pair.reference, _rounded(pair.reference, grid))
-    for (name, role), stats in found.items():
-        if role == "isolated" and (name, "weight") in found:
-            _add_noise_of_weights(stats, found[name, "weight"])
-    return found
-
-
-def _rounded(values: Any, grid: Quantization) -> Any:
-    """The values that the quantized type gives for these."""
-    scale, zero = np.float32(grid.scale.flat[0]), int(grid.zero_point.flat[0])  # type: ignore[union-attr]
-    return (np.clip(np.round(values / scale) + zero, grid.low, grid.high) - zero) * scale
-
-
-def _add_noise_of_weights(output: PairStats, weight: PairStats) -> None:
-    """As much of each channel's signal as its weights have noise; errors of many weights are independent."""
-    signal, noise, error = (SUMS.index(name) for name in ("x2", "e2", "e2"))
-    ratio = np.divide(
-        weight.sums[:, noise], weight.sums[:, signal], where=weight.sums[:, signal] > 0, out=np.zeros(len(weight.sums))
-    )
-    if len(ratio) != len(output.sums):
-        ratio = np.full(len(output.sums), ratio.mean())
-    output.sums[:, error] += ratio * output.sums[:, signal]
+    return found | estimate_added(ops, dump, found, framework)
 
 
 def _say_what_is_missing(ops: Sequence[Op], collected: Mapping[Key, PairStats], dump: Dump, has_nothing: bool) -> None:
