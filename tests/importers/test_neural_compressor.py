@@ -301,7 +301,7 @@ def test_estimates_of_a_layer_whose_input_has_outliers(framework: str) -> None:
     weight.update(turned, turned_int8)
     found = estimate_added(ops, Dump(pairs), {("layer", "weight"): weight}, framework)
     assert metrics.sqnr_db(found["layer", "isolated"]) == pytest.approx(measured, abs=0.5)
-    assert measured < 15 < 35 < metrics.sqnr_db(found["before", "isolated"])  # type: ignore[operator]
+    assert measured < 15 < 25 < metrics.sqnr_db(found["before", "isolated"])  # type: ignore[operator]
 
 
 def test_a_healthy_model_gets_no_suggestions(imported: dict[str, Imported]) -> None:
