@@ -11,12 +11,12 @@ import numpy.typing as npt
 
 
 def as_array(value: Any) -> npt.NDArray[Any]:
-    """Takes tensors of PyTorch as well: quantized ones, half types, on any device, with a history or without."""
+    """Takes tensors of PyTorch (quantized ones, half types, on any device, with a history or without) and of MXNet."""
     torch = sys.modules.get("torch")  # whoever has a tensor has loaded it
     if torch is not None and isinstance(value, torch.Tensor):
         found: npt.NDArray[Any] = importlib.import_module("inc_tb.adapters.torch.values").to_numpy(value)
         return found
-    return np.asarray(value)
+    return np.asarray(value.asnumpy() if hasattr(value, "asnumpy") else value)
 
 
 def alike(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> float:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -33,7 +35,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def workspace(tmp_path: Path) -> Path:
-    from neural_compressor import set_workspace
+    # It calibrates by what TensorFlow prints on standard error, as that is when this is imported.
+    with contextlib.redirect_stderr(sys.__stderr__):
+        from neural_compressor import set_workspace
+        from neural_compressor.utils.utility import CaptureOutputToFile
 
+    assert CaptureOutputToFile
     set_workspace(str(tmp_path / "workspace"))
     return tmp_path / "workspace"

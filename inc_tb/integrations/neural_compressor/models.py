@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inc_tb.arrays import as_array
-from inc_tb.capture import Batch, Input, read_inputs
+from inc_tb.capture import Batch, Input, kind_of, read_inputs
 from inc_tb.data import is_one_batch, open_data, take
 from inc_tb.errors import DataError, UsageError
 from inc_tb.integrations.samples import as_inputs
@@ -47,7 +47,7 @@ def first_samples(model: Any, source: Any, samples: int) -> list[Batch]:
 
 
 def _fed(batches: Iterable[Any], model: Any, inputs: Sequence[Input]) -> Iterator[Any]:
-    forward = getattr(model, "forward", None)
+    forward = model.forward if kind_of(model) == "torch" else None
     for batch in batches:
         # As Neural Compressor takes them: (input, label), or the input alone.
         given = batch[0] if isinstance(batch, tuple | list) and len(batch) == 2 else batch

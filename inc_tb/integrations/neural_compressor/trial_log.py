@@ -38,11 +38,16 @@ class TrialLog:
         self._tunings: dict[int, tuple[Any, Tuning]] = {}
         self.began: float | None = None
         """When Neural Compressor started last."""
+        self._failure = ""
         self._reported: set[str] = set()
 
     def begin(self) -> None:
         """Neural Compressor has started; it may end without a trial."""
         self.began = time.monotonic()
+
+    def failed(self, error: Exception) -> None:
+        """Neural Compressor did, and not the log."""
+        self._failure = _reason(error)
 
     def tuning(self, key: Any, make: Callable[[], Tuning]) -> Tuning:
         """The one that an object of Neural Compressor belongs to."""
@@ -75,8 +80,12 @@ class TrialLog:
             problem = "no tuning of Neural Compressor ran"
             advice = "Call quantization.fit or autotune inside of `with log(…)`."
         else:
-            problem = f"Neural Compressor ended before its first trial ({', '.join(_installed())})"
-            advice = "Its own log says why. Version 2.6 fails with onnx 1.19 and later, setuptools 82 and numpy 2."
+            reason = self._failure or "its own log may say why"
+            problem = f"Neural Compressor ended before its first trial: {reason.rstrip('.')}"
+            advice = (
+                f"Installed: {', '.join(_installed())}. Version 2.6 fails with onnx 1.19 and later, setuptools 82 and "
+                "numpy 2; without an exception where it is called."
+            )
         warnings.warn(f"{self.logdir}: nothing was logged, {problem}. {advice}", RuntimeWarning, stacklevel=4)
 
 

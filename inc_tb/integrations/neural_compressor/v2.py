@@ -47,8 +47,20 @@ def watch(logs: Callable[[], Sequence[TrialLog]]) -> Iterator[None]:
 
         return watched
 
+    def traverse_watched(traverse: Function) -> Function:
+        def watched(strategy: Any) -> Any:
+            try:
+                return traverse(strategy)
+            except Exception as error:
+                for log in logs():
+                    log.failed(error)  # `fit` only prints it
+                raise
+
+        return watched
+
     with (
         replaced(TuneStrategy, "__init__", begin_watched),
+        replaced(TuneStrategy, "traverse", traverse_watched),
         replaced(TuneStrategy, "_add_tuning_history", add_watched),
     ):
         yield
