@@ -121,7 +121,7 @@ def tune(
     if smart and kind != "mxnet":
         raise UsageError(f"--smart was given for {model}; expected an MXNet model (-symbol.json).")
     if kind == "mxnet":
-        _refuse([name for name in (*_ONNX_ONLY, "dynamic") if name != "calibrator"], "MXNet")
+        _refuse([name for name in (*_ONNX_ONLY, "dynamic") if name != "calibrator"], "an MXNet")
         if calibrator not in _MXNET_CALIBRATION:
             raise UsageError(f"--calibrator {calibrator} was given for an MXNet model; expected minmax or entropy.")
         quantizer: Quantizer = mxnet_quantizer(
@@ -129,7 +129,7 @@ def tune(
             granularity="channel-wise" if per_channel else "tensor-wise",
         )  # fmt: skip
     elif kind == "tensorflow":
-        _refuse([*_ONNX_ONLY, "dynamic"], "TensorFlow")
+        _refuse([*_ONNX_ONLY, "dynamic"], "a TensorFlow")
         approach = "saved-model" if saved_model else "tflite"
         quantizer = tensorflow_quantizer(approach=approach, per_channel=per_channel is not False)
     elif kind != "torch":
@@ -139,7 +139,7 @@ def tune(
             weight_type=weight_type, symmetric=symmetric, preprocess=preprocess,
         )  # fmt: skip
     else:
-        _refuse(_ONNX_ONLY, "PyTorch")
+        _refuse(_ONNX_ONLY, "a PyTorch")
         approach = ("pt2e-dynamic" if dynamic else "pt2e") if pt2e else "dynamic" if dynamic else "auto"
         quantizer = torch_quantizer(approach=approach, per_channel=per_channel is not False)
     printed = err if as_json else out
@@ -160,13 +160,13 @@ def tune(
     return 0 if found.met else 1
 
 
-def _refuse(options: Collection[str], framework: str) -> None:
+def _refuse(options: Collection[str], kind: str) -> None:
     """Options that say nothing about a model of another framework."""
     context = click.get_current_context()
     for name in options:
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             option = name.replace("quant_", "").replace("_", "-")
-            raise UsageError(f"--{option} was given for a {framework} model; it is for ONNX Runtime. Leave it out.")
+            raise UsageError(f"--{option} was given for {kind} model; it is for ONNX Runtime. Leave it out.")
 
 
 def _rebuild(name: str, model: str | None, data: str | None, logdir: Path, output: Path | None, as_json: bool) -> int:
@@ -181,8 +181,8 @@ def _rebuild(name: str, model: str | None, data: str | None, logdir: Path, outpu
     source = as_model(told)
     suffix = {
         "torch": ".pt",
-        "mxnet": "",
-        "tensorflow": "" if trial.config.get("approach") == "saved-model" else ".tflite",
+        "mxnet": "-model",  # a folder, beside that of the run
+        "tensorflow": "-model" if trial.config.get("approach") == "saved-model" else ".tflite",
     }
     target = output if output is not None else logdir / f"{name}{suffix.get(kind_of(source), '.onnx')}"
     rebuild(source, calibration, trial, target, samples=given.get("samples"))

@@ -115,6 +115,7 @@ class MxnetQuantizer:
             "import mxnet as mx\nfrom mxnet.contrib.quantization import quantize_net_v2\n\n"
             f'network = mx.gluon.SymbolBlock.imports(\n    model_input + "/model{SYMBOL}", {json.dumps(self._inputs)}, '
             'model_input + "/model-0000.params"\n)\n'
+            "# calib_data gives lists of arrays, one for each input, without labels.\n"
             f'quantized = quantize_net_v2(\n    network, quantized_dtype="{settings["quantized_dtype"]}", '
             f'quantize_mode="{settings["quantize_mode"]}",\n    quantize_granularity="{settings["granularity"]}",\n'
             f'    calib_data=calib_data, calib_mode="{settings["calibration"]}",\n'

@@ -94,9 +94,11 @@ class Sites:
         found = self._traced.grids.get(end)
         if found is None or _is_real(match):
             return
-        form = self._matching.forms(Entry(match.node.index))[0]
+        is_static = self._matching.is_static(self._matching.forms(Entry(match.node.index))[0])
+        if match.node.type in _FOLLOWERS and not is_static:
+            return  # its range is that of what it reads, which its reading rounds
         name = match.end.name
-        self.rounding.values[name] = end, found if self._matching.is_static(form) else unknown_grid(found.dtype)
+        self.rounding.values[name] = end, found if is_static else unknown_grid(found.dtype)
         before = next((e for e in self._graph.values(match.main)), None)
         if match.node.type in _FOLLOWERS and before is not None and _is_same(self._traced.read_grid(before), found):
             value = self._graph.nodes[before.node].name

@@ -74,11 +74,16 @@ def _read_files(symbol: Path, params: Path | None) -> Source:
         arrays = mx.nd.load(fspath(params))
     except (mx.MXNetError, OSError) as error:
         raise ModelError(f"{params}: cannot be read ({first_line(error)}). {_EXPECTED}") from error
+    if not arrays:
+        raise ModelError(
+            f"{params}: holds no weights, as export() writes it before the network has run. Run it once on a batch, "
+            "and export it again."
+        )
     named = arrays if isinstance(arrays, dict) else {}
     kinds = {
         kind: {n.partition(":")[2]: a for n, a in named.items() if n.startswith(kind)} for kind in ("arg:", "aux:")
     }
-    if named and not any(kinds.values()):
+    if not any(kinds.values()):
         raise ModelError(f"{params}: its arrays are not called arg:… and aux:…, as by save_parameters(). {_EXPECTED}")
     return Source(str(symbol), read, kinds["arg:"], kinds["aux:"])
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from inc_tb.adapters.common import fitted
 from inc_tb.adapters.mxnet.adapter import MxnetAdapter
 from inc_tb.adapters.mxnet.graph import DEQUANTIZE, VARIABLE, Entry, made_symbol
+from inc_tb.adapters.mxnet.grids import STEPS
 from inc_tb.adapters.mxnet.model import open_results
 from inc_tb.adapters.mxnet.runtime import Executor, keep, shapes_of
 from inc_tb.adapters.mxnet.sites import Sites
@@ -82,8 +83,10 @@ class MxnetSwitches:
         for node in self._graph.nodes:
             inputs = [made.place(entry) for entry in node.inputs]
             for at, entry in enumerate(node.inputs):
-                if (node.index, entry) in reads:
-                    inputs[at] = made.round(inputs[at], reads[node.index, entry])
+                grid = reads.get((node.index, entry))
+                # To a range of its own, what is rounded already would be rounded to other numbers.
+                if grid is not None and not (grid.scale is None and entry in values):
+                    inputs[at] = made.round(inputs[at], grid)
                 elif (name := self._graph.nodes[entry.node].name) in weights.get(node.index, {}):
                     inputs[at] = made.new_parameter(weights[node.index][name])
             made.copy(node.index, inputs)
@@ -131,7 +134,7 @@ class _Rounded:
         """To whole numbers and back, by MXNet's own ops; a range that is not known is that of the values."""
         attrs = {"out_type": grid.dtype}
         if grid.limits is not None and grid.scale is not None:
-            widest = float(grid.scale.max()) * (255 if grid.dtype == "uint8" else 127)
+            widest = float(grid.scale.max()) * STEPS[grid.dtype]
             low = 0.0 if grid.dtype == "uint8" else -widest
             attrs |= {"min_calib_range": repr(low), "max_calib_range": repr(widest)}
         whole = self._add("_contrib_quantize_v2", attrs, [place])

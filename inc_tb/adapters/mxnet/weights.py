@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from inc_tb.adapters.mxnet.graph import Graph, Node, Part
-from inc_tb.adapters.mxnet.grids import grid, grid_by_channel
+from inc_tb.adapters.mxnet.grids import STEPS, grid, grid_by_channel
 from inc_tb.adapters.mxnet.match import Match
 from inc_tb.capture import Array
 from inc_tb.records import Quantization
@@ -87,7 +87,7 @@ def _own_grid(weights: Array, node: Node, bias: Array | None, data: Quantization
     widest = np.abs(weights).reshape(len(weights), -1).max(axis=1)
     if bias is not None and data is not None and data.scale is not None:
         # A bias has the step of data times weights, in which it must fit.
-        widest = np.maximum(widest, 127 * np.abs(bias) / data.scale.max() / _LARGEST_BIAS)
+        widest = np.maximum(widest, STEPS["int8"] * np.abs(bias) / data.scale.max() / _LARGEST_BIAS)
     return grid_by_channel(widest)
 
 

@@ -1,0 +1,113 @@
+"""Times per op: which ops each kernel computes, and that they add up."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import inc_tb
+from inc_tb.adapters.mxnet.library import mx
+from inc_tb.capture import Recorded, Timer, name_twins, open_timer
+from inc_tb.errors import MismatchError
+from tests.mxnet import zoo
+
+BATCH = {"data": zoo.images(8)}
+FUSED = [
+    ["net_conv0_fwd", "net_batchnorm0_fwd", "net_relu0_fwd"], ["net_conv1_fwd", "net_batchnorm1_fwd", "net_relu1_fwd"],
+    ["net_conv2_fwd"], ["net_pool0_fwd"], ["net_flatten0_flatten0"], ["net_dense0_fwd"],
+]  # fmt: skip
+
+
+def timed(model: Any, batch: Any = BATCH, runs: int = 2) -> tuple[Timer, list[Recorded]]:
+    timer = open_timer(model, batch)
+    prepared = timer.prepare(batch)
+    for _ in range(runs):
+        assert timer.run(prepared) > 0
+        assert timer.run_profiled(prepared) > 0
+    found = timer.close()
+    assert len(found) == runs
+    return timer, found
+
+
+def test_kernels_of_fp32_are_the_ops_that_onednn_joins() -> None:
+    timer, runs = timed(zoo.pair("depthwise")[0])
+    assert not timer.is_quantized
+    for run in runs:
+        assert [list(e.kernel.ops) for e in run.executions] == FUSED
+        assert all(e.duration_us >= 0 for e in run.executions)
+        starts = [e.start_us for e in run.executions]
+        assert starts == sorted(starts)
+
+
+def test_kernels_of_int8_are_its_nodes_and_conversions_have_an_op() -> None:
+    timer, (run, _) = timed(zoo.pair("depthwise", excluded=("sg_mkldnn_conv_bn_act_1",))[1])
+    assert timer.is_quantized
+    conversions = {e.kernel.name: list(e.kernel.ops) for e in run.executions if e.kernel.is_conversion}
+    assert conversions == {
+        "data_quantize": ["quantized_sg_mkldnn_conv_bn_act_0"],
+        "sg_mkldnn_conv_bn_act_0_dequantize": ["quantized_sg_mkldnn_conv_bn_act_0"],
+        "sg_mkldnn_conv_bn_act_1_output_quantize": ["quantized_sg_mkldnn_conv_2"],
+    }
+    others = [list(e.kernel.ops) for e in run.executions if not e.kernel.is_conversion]
+    assert others[:3] == [
+        ["quantized_sg_mkldnn_conv_bn_act_0"], ["sg_mkldnn_conv_bn_act_1"], ["quantized_sg_mkldnn_conv_2"]
+    ]  # fmt: skip
+
+
+def test_twins() -> None:
+    twins = name_twins(*zoo.pair("depthwise"), BATCH)
+    assert twins["quantized_sg_mkldnn_conv_bn_act_0"] == FUSED[0]
+    assert twins["quantized_net_pool0_fwd"] == ["net_pool0_fwd"]
+    assert twins["data_quantize"] == ["net_conv0_fwd"]
+
+
+@cache
+def wide() -> Any:
+    """Takes some milliseconds, so that the cost of a call hardly counts."""
+    network = zoo.nn.HybridSequential(prefix="wide_")
+    with network.name_scope():
+        network.add(*(zoo.nn.Conv2D(32, 3, padding=1, activation="relu") for _ in range(4)))
+    network.initialize(mx.init.Xavier())
+    network.hybridize()
+    network(mx.nd.zeros((8, 32, 32, 32)))
+    return network
+
+
+@pytest.mark.slow
+def test_ops_add_up_to_the_run() -> None:
+    """A busy machine makes single runs longer: one of some tries has to fit."""
+    data = {"data": zoo.np.random.default_rng(0).random((8, 32, 32, 32), zoo.np.float32)}
+    shares = []
+    for _ in range(5):
+        found = inc_tb.profile(wide(), [data], runs=20)
+        shares.append(found.accounted["fp32"])
+        if 0.85 <= shares[-1] <= 1.15:
+            return
+    pytest.fail(f"the ops account for {shares} of a run")
+
+
+def test_both_models_side_by_side_are_logged(tmp_path: Path) -> None:
+    found = inc_tb.profile(*(zoo.pair("depthwise")[0], [BATCH]), quantized=zoo.pair("depthwise")[1], runs=5)
+    rows = {row.op: row for row in found.rows}
+    assert rows["net_conv0_fwd"].fp32_us > 0
+    assert rows["net_conv0_fwd"].int8_us > 0
+    assert rows["net_conv0_fwd"].convert_us > 0
+    assert rows["net_conv0_fwd"].ops == ["net_batchnorm0_fwd", "net_relu0_fwd"]
+    with inc_tb.SummaryWriter(tmp_path) as writer:
+        writer.add_profile(found)
+    assert inc_tb.load(tmp_path).profile.framework == "mxnet"
+
+
+def test_threads_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inc_tb.adapters.mxnet.timer._STARTED_WITH", 2)
+    network = zoo.pair("dense")[0]
+    assert not open_timer(network, BATCH, 2).notes
+    assert "OMP_NUM_THREADS=7" in open_timer(network, BATCH, 7).notes[0]
+
+
+def test_data_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(MismatchError, match="MXNet cannot run this batch"):
+        open_timer(zoo.pair("dense")[0], {"data": zoo.images(2)[:, :, :5]})
