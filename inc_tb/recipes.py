@@ -205,6 +205,14 @@ INC_MXNET = Recipe(
     "conf = PostTrainingQuantConfig({approach}op_name_dict=op_name_dict)",
     f"Keeps the ops in fp32. {_JOINED}",
 )  # fmt: skip
+INC_TENSORFLOW = Recipe(
+    "inc-tensorflow", "Neural Compressor 3.x for TensorFlow: set_local",
+    "from neural_compressor.tensorflow.quantization import StaticQuantConfig\n\n"
+    'fp32 = StaticQuantConfig(weight_dtype="fp32", act_dtype="fp32")\n'
+    "quant_config = (\n    StaticQuantConfig()\n",
+    '    .set_local({pattern} "$", fp32)', "\n", "\n)",
+    "Keeps the ops in fp32. The names are regular expressions, of which Neural Compressor looks at the beginning only.",
+)  # fmt: skip
 PLAIN = Recipe("json", "JSON: list of names", '{"fp32": [\n', "    {name}", ",\n", "\n]}", "For tools of your own.")
 
 RECIPES: Mapping[str, Sequence[Recipe]] = {
@@ -215,7 +223,7 @@ RECIPES: Mapping[str, Sequence[Recipe]] = {
     ),
     "tensorflow": (
         TENSORFLOW_LITE, TENSORFLOW_LITE_INT16, TENSORFLOW_LITE_PER_CHANNEL, TENSORFLOW_SAVED_MODEL, INC_BY_NAME,
-        PLAIN,
+        INC_TENSORFLOW, PLAIN,
     ),
     "torch": (TORCH_DYNAMIC, TORCH, TORCH_PT2E, TORCHAO, TORCH_PER_CHANNEL, INC_TORCH, INC_BY_NAME, PLAIN),
 }  # fmt: skip
@@ -230,7 +238,9 @@ _PER_CHANNEL = {
         "{per_channel}": 'qconfig_mapping = get_default_qconfig_mapping("x86")',
     },
 }
-STATIC_ONLY = (ONNXRUNTIME_INT16, INC_ONNX, TENSORFLOW_LITE, TENSORFLOW_LITE_INT16, TENSORFLOW_SAVED_MODEL)
+STATIC_ONLY = (
+    ONNXRUNTIME_INT16, INC_ONNX, TENSORFLOW_LITE, TENSORFLOW_LITE_INT16, TENSORFLOW_SAVED_MODEL, INC_TENSORFLOW,
+)  # fmt: skip
 """Not for a model whose ranges are found at run time: onnx-neural-compressor 1.0 fails at its convolutions, and
 TensorFlow's tools keep no op of such a model in float."""
 

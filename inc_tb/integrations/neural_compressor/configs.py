@@ -11,7 +11,7 @@ _NAMES = {
     "w_dtype": "weight_dtype", "weight_type": "weight_dtype", "w_sym": "weight_scheme", "weight_sym": "weight_scheme",
     "w_granularity": "weight_granularity", "w_algo": "weight_algorithm", "dtype": "weight_dtype",
     "use_sym": "weight_scheme", "bits": "weight_bits", "group_size": "weight_group_size",
-    "act_dtype": "activation_dtype", "activation_type": "activation_dtype", "act_sym": "activation_scheme",
+    "activation_sym": "activation_scheme", "act_dtype": "activation_dtype", "activation_type": "activation_dtype", "act_sym": "activation_scheme",
     "act_granularity": "activation_granularity", "act_algo": "activation_algorithm",
     "act_algorithm": "activation_algorithm", "calibration_sampling_size": "calibration_samples",
 }  # fmt: skip
@@ -20,7 +20,7 @@ _FLOATS = ("fp32", "bf16", "fp16")
 
 
 def fallback_of(quant_config: Any, modules: Mapping[str, str]) -> list[str]:
-    """What it keeps out of int8. `modules` has the types of PyTorch's: a config may name types, or patterns of names."""
+    """What it keeps out of int8; it may say so by types or patterns of names. `modules` has the types of PyTorch's."""
     kept: dict[str, None] = {}
     for config in _parts(quant_config):
         kept |= dict.fromkeys(map(str, getattr(config, "nodes_to_exclude", None) or ()))
