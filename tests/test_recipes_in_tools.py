@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import inc_tb
 from inc_tb.recipes import Settings, fitted, write
 from tests.digits import DATA, digits
 
@@ -91,6 +92,26 @@ def quantized(case, text):
     return judge(onnx.load(target))
 
 report(quantized)
+"""
+
+INC_ONNX_LIVE = """
+sys.path.insert(0, texts["repository"])
+import inc_tb
+from onnx_neural_compressor import data_reader
+from onnx_neural_compressor.quantization import config, tuning
+
+evaluated = []
+
+def evaluate(path):
+    evaluated.append(judge(onnx.load(path))["accuracy"])
+    return evaluated[-1]
+
+reader = type("IncReader", (Reader, data_reader.CalibrationDataReader), {})()
+kept = ["/conv1/Conv"], ["/conv1/Conv", "/conv2/Conv"]
+configs = [config.StaticQuantConfig(reader, nodes_to_exclude=names) for names in ([], *kept)]
+with inc_tb.integrations.neural_compressor.log(folder + "/onnx-logs"):
+    tuning.autotune(fp32_path, tuning.TuningConfig(configs), evaluate, calibration_data_reader=reader)
+print("RESULT", json.dumps({"evaluated": evaluated}))
 """
 
 INC = """
@@ -264,11 +285,30 @@ def test_neural_compressor_2(folder: Path) -> None:
     check(part(found, "dynamic "), OPS)
 
 
+@pytest.fixture(scope="module")
+def inc_onnx(folder: Path) -> str:
+    """With what it needs but does not ask for, and what we need."""
+    ours = ["click", "google-crc32c", "msgspec", "rich", "tensorboard==2.21.0"]
+    return install(folder / "inc-onnx", ["onnx-neural-compressor==1.0", "prettytable", "scipy", *ours])
+
+
 @needs_numpy_1
-def test_neural_compressor_3_for_onnx(folder: Path) -> None:
-    """With what it needs but does not ask for."""
-    python = install(folder / "inc-onnx", ["onnx-neural-compressor==1.0", "prettytable", "scipy"])
-    check(results(python, folder, texts_of("inc-onnx"), INC_ONNX), OPS)
+def test_neural_compressor_3_for_onnx(folder: Path, inc_onnx: str) -> None:
+    check(results(inc_onnx, folder, texts_of("inc-onnx"), INC_ONNX), OPS)
+
+
+@needs_numpy_1
+def test_autotune_of_neural_compressor_3_for_onnx(folder: Path, inc_onnx: str) -> None:
+    """It counts its trials from 0 and quantizes an optimized copy of the model."""
+    told = results(inc_onnx, folder, {"repository": str(Path(__file__).parents[1])}, INC_ONNX_LIVE)["evaluated"]
+    runs = [inc_tb.load(path) for path in sorted((folder / "onnx-logs").glob("trial-*"))]
+    trials = [run.trial for run in runs if run.trial is not None]
+    assert [trial.name for trial in trials] == ["trial-001", "trial-002", "trial-003"]
+    assert [trials[0].baseline, *(trial.accuracy for trial in trials)] == told
+    assert [trial.fallback for trial in trials] == [[], CASES["convs"][:1], CASES["convs"]]
+    assert [run.diagnosis.samples for run in runs] == [32, 32, 32]
+    assert set(CASES["convs"]) <= set(runs[0].suggestions[0].ops)
+    assert runs[2].suggestions == []
 
 
 def test_nncf(folder: Path) -> None:

@@ -49,4 +49,5 @@ names: dict[str, Any] = {}
 exec(inc_tb.load(logged.runs[0]).suggestions[0].recipes["inc-tensorflow"], names)
 made = quantize_model(HARD, names["quant_config"], Loader())
 floats = [node.name for node in made.graph_def.node if node.op in ("Conv2D", "DepthwiseConv2dNative", "MatMul")]
-print("RESULT", json.dumps({"evaluated": evaluated, "suggested": accuracy(made), "fp32": floats}))
+told = json.dumps({"evaluated": evaluated, "suggested": accuracy(made), "fp32": floats})
+sys.stdout.write(f"RESULT {told}\n")
