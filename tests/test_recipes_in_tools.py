@@ -299,7 +299,7 @@ def test_neural_compressor_3_for_onnx(folder: Path, inc_onnx: str) -> None:
 
 @needs_numpy_1
 def test_autotune_of_neural_compressor_3_for_onnx(folder: Path, inc_onnx: str) -> None:
-    """It counts its trials from 0 and quantizes an optimized copy of the model."""
+    """It counts its trials from 0, and quantizes an optimized copy of the model, where ops have other names."""
     told = results(inc_onnx, folder, {"repository": str(Path(__file__).parents[1])}, INC_ONNX_LIVE)["evaluated"]
     runs = [inc_tb.load(path) for path in sorted((folder / "onnx-logs").glob("trial-*"))]
     trials = [run.trial for run in runs if run.trial is not None]
@@ -307,6 +307,8 @@ def test_autotune_of_neural_compressor_3_for_onnx(folder: Path, inc_onnx: str) -
     assert [trials[0].baseline, *(trial.accuracy for trial in trials)] == told
     assert [trial.fallback for trial in trials] == [[], CASES["convs"][:1], CASES["convs"]]
     assert [run.diagnosis.samples for run in runs] == [32, 32, 32]
+    assert runs[0].diagnosis.reference == "hard.onnx"
+    assert {"/fc1/MatMul", "/fc1/Add"} <= set(runs[0].ops["name"])
     assert set(CASES["convs"]) <= set(runs[0].suggestions[0].ops)
     assert runs[2].suggestions == []
 

@@ -17,6 +17,7 @@ from torch import nn
 
 import inc_tb
 from inc_tb.integrations.neural_compressor import log
+from inc_tb.integrations.neural_compressor.configs import fallback_of, settings_of
 from tests.digits import digits
 from tests.integrations.tiny import FILTERS, assert_unchanged, fresh, state
 from tests.tensorboards import LOADERS
@@ -136,6 +137,21 @@ def test_weights_only_has_no_calibration(network: Network, tmp_path: Path) -> No
     assert first.trial.config["weight_bits"] == 4
     assert first.trial.config["algorithm"] == "rtn"
     assert first.trial.fallback == []
+
+
+@pytest.mark.parametrize(
+    ("key", "kept"),
+    [("conv1", ["conv1"]), ("conv.*", ["conv1", "conv2"]), (nn.Linear, ["fc"]), (".*lm_head", []), ("gone", ["gone"])],
+)
+def test_what_a_config_keeps(key: Any, kept: list[str], network: Network) -> None:
+    from neural_compressor.torch.quantization import RTNConfig
+
+    modules = {name: type(module).__name__ for name, module in network.named_modules()}
+    config = RTNConfig(bits=8).set_local(key, RTNConfig(dtype="fp32")).set_local("fc", RTNConfig(bits=4))
+    assert fallback_of(config, modules) == kept
+    both = config + static("conv2")
+    assert set(fallback_of(both, modules)) == {*kept, "conv2"}
+    assert settings_of(both)["algorithm"] == "rtn + static_quant"
 
 
 def test_the_tuning_and_its_models_are_as_without(network: Network, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ _NAMES = {
     "w_dtype": "weight_dtype", "weight_type": "weight_dtype", "w_sym": "weight_scheme", "weight_sym": "weight_scheme",
     "w_granularity": "weight_granularity", "w_algo": "weight_algorithm", "dtype": "weight_dtype",
     "use_sym": "weight_scheme", "bits": "weight_bits", "group_size": "weight_group_size",
-    "activation_sym": "activation_scheme", "act_dtype": "activation_dtype", "activation_type": "activation_dtype", "act_sym": "activation_scheme",
+    "act_dtype": "activation_dtype", "activation_type": "activation_dtype",
+    "act_sym": "activation_scheme", "activation_sym": "activation_scheme",
     "act_granularity": "activation_granularity", "act_algo": "activation_algorithm",
     "act_algorithm": "activation_algorithm", "calibration_sampling_size": "calibration_samples",
 }  # fmt: skip
@@ -34,7 +35,7 @@ def fallback_of(quant_config: Any, modules: Mapping[str, str]) -> list[str]:
 def _meant(key: str, modules: Mapping[str, str]) -> list[str]:
     if key in modules:
         return [key]
-    found = [name for name, kind in modules.items() if name and (kind == key or re.fullmatch(key, name))]
+    found = [name for name, kind in modules.items() if name and (kind == key or re.match(key, name))]
     return found if found or "*" in key else [key]  # it excludes heads of language models by pattern, also without any
 
 

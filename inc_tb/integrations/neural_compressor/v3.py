@@ -54,7 +54,8 @@ class _Autotune:
     """One call, as far as it has come."""
 
     reference: Any = None
-    quantized: Any = None
+    evaluated: Any = None
+    """First the fp32 model, then that of each trial."""
     source: Any = None
     """A calibration dataloader or data reader."""
     heard: dict[str, list[Batch]] = field(default_factory=dict)
@@ -62,11 +63,11 @@ class _Autotune:
 
 
 class _OfThread(threading.local):
-    autotune: _Autotune
-    """The last one that began."""
-
     def __init__(self) -> None:
+        self.given: Any = None
+        """The model of the `autotune` that was called last, where that is known."""
         self.autotune = _Autotune()
+        """The last one that began."""
 
 
 class _Watch:
@@ -90,12 +91,25 @@ class _Watch:
             stack.enter_context(replaced(module.TuningMonitor, "set_baseline", self._set_baseline))
             stack.enter_context(replaced(module.TuningMonitor, "add_trial_result", self._add))
             stack.enter_context(replaced(module.EvaluationFuncWrapper, "evaluate", self._evaluate))
+            if hasattr(module, "autotune"):
+                stack.enter_context(replaced(module, "autotune", self._autotune))
             yield
+
+    def _autotune(self, autotune: Function) -> Function:
+        def watched(model_input: Any, *args: Any, **kwargs: Any) -> Any:
+            """Of onnx-neural-compressor, which goes on with an optimized copy where ops have other names."""
+            self._thread.given = model_input
+            try:
+                return autotune(model_input, *args, **kwargs)
+            finally:
+                self._thread.given = None
+
+        return watched
 
     def _begin(self, begin: Function) -> Function:
         def watched(monitor: Any, *args: Any, **kwargs: Any) -> None:
             begin(monitor, *args, **kwargs)
-            self._thread.autotune = _Autotune()
+            self._thread.autotune = _Autotune(self._thread.given)
             for module in _QUANTIZE.keys() & sys.modules.keys() - self._known:  # whoever tunes has loaded one
                 self._known.add(module)
                 self._stack.enter_context(replaced(sys.modules[module], _QUANTIZE[module], self._quantize))
@@ -106,12 +120,14 @@ class _Watch:
 
     def _evaluate(self, evaluate: Function) -> Function:
         def watched(wrapper: Any, model: Any) -> Any:
+            is_first = self._now.evaluated is None
+            self._now.evaluated = model
+            if not is_first:
+                return evaluate(wrapper, model)
             if self._now.reference is None:
                 self._now.reference = model
-                with self._listening(model, "evaluation"):
-                    return evaluate(wrapper, model)
-            self._now.quantized = model
-            return evaluate(wrapper, model)
+            with self._listening(model, "evaluation"):
+                return evaluate(wrapper, model)
 
         return watched
 
@@ -146,7 +162,7 @@ class _Watch:
             for log in self._logs():
                 with log.spared("a trial was not logged"):
                     describe = partial(_trial, monitor, trial_result, quant_config, self._now.reference)
-                    self._tuning(log, monitor).add(trial_index - self._first + 1, describe, self._now.quantized)
+                    self._tuning(log, monitor).add(trial_index - self._first + 1, describe, self._now.evaluated)
 
         return watched
 
