@@ -3,17 +3,20 @@
 PYTHON ?= python3
 VENV = .venv
 TEST_VENV = .venv-test
+INC2_VENV = .venv-inc2
+MXNET_VENV = .venv-mxnet
 BIN = $(TEST_VENV)/bin
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT = $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends
 BROWSER = $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 COMPILER = $(shell command -v cc || command -v gcc || command -v clang)
 PAGE = tb_plugin/frontend
+WITHOUT_FRAMEWORKS = tests/test_stats.py tests/test_records.py tests/test_metrics.py
 BUILT_FROM = pyproject.toml hatch_build.py inc_tb/_stats.c $(shell find $(PAGE) -name node_modules -prune -o -type f -print)
 # node and npm come from PyPI with the other test tools.
 NPM = cd $(PAGE) && PATH="$(abspath $(BIN)):$$PATH" npm
 
-.PHONY: demo test lint tests browser compiler bench screenshots clean
+.PHONY: demo test lint tests tests-main tests-inc2 tests-mxnet tests-left-out browser compiler bench screenshots clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/inc-tb demo
@@ -27,9 +30,23 @@ lint: $(TEST_VENV)/ready
 	$(BIN)/lint-imports
 	$(NPM) run check
 
-tests: $(TEST_VENV)/ready browser
+# Neural Compressor 2.x and MXNet want other versions of nearly everything, and no newer Python.
+OLD_PYTHON = $(shell $(PYTHON) -c "import sys; print('yes' if sys.version_info < (3, 13) else '')")
+
+tests: tests-main $(if $(OLD_PYTHON),tests-inc2 tests-mxnet,tests-left-out)
+
+tests-main: $(TEST_VENV)/ready browser
 	$(NPM) test
 	$(BIN)/pytest
+
+tests-inc2: $(INC2_VENV)/ready
+	$(INC2_VENV)/bin/python -m pytest tests/neural_compressor_2 tests/mxnet
+
+tests-mxnet: $(MXNET_VENV)/ready
+	$(MXNET_VENV)/bin/python -m pytest tests/mxnet $(WITHOUT_FRAMEWORKS)
+
+tests-left-out:
+	@echo "Left out: Neural Compressor 2.6 and MXNet have no packages for this Python; set PYTHON= to a 3.11 or 3.12."
 
 bench: $(TEST_VENV)/ready browser
 	$(BIN)/python benchmarks/stats.py
@@ -60,6 +77,17 @@ $(TEST_VENV)/ready: $(BUILT_FROM) | compiler
 	$(NPM) ci --silent
 	touch $@
 
+$(INC2_VENV)/ready: $(BUILT_FROM) tests/neural_compressor_2/requirements.txt | $(TEST_VENV)/ready
+	$(call make-venv,$(INC2_VENV))
+	@echo "Installing Neural Compressor 2.6 with the frameworks that it works with: 3 GB."
+	$(INC2_VENV)/bin/pip install -q --disable-pip-version-check --no-compile -e . -r tests/neural_compressor_2/requirements.txt
+	touch $@
+
+$(MXNET_VENV)/ready: $(BUILT_FROM) tests/mxnet/requirements.txt | $(TEST_VENV)/ready
+	$(call make-venv,$(MXNET_VENV))
+	$(MXNET_VENV)/bin/pip install -q --disable-pip-version-check --no-compile -e . -r tests/mxnet/requirements.txt
+	touch $@
+
 define make-venv
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'inc-tb needs Python 3.11 or later; set PYTHON=')"
 	$(PYTHON) -m venv $(1) || { $(APT) python3-venv && $(PYTHON) -m venv --clear $(1); }
@@ -72,4 +100,4 @@ compiler:
 	@[ -n "$(COMPILER)" ] || { $(APT) gcc libc6-dev; }
 
 clean:
-	rm -rf $(VENV) $(TEST_VENV) inc_tb/_stats.so tb_plugin/static $(PAGE)/node_modules nc_workspace build dist
+	rm -rf $(VENV) $(TEST_VENV) $(INC2_VENV) $(MXNET_VENV) inc_tb/_stats.so tb_plugin/static $(PAGE)/node_modules nc_workspace build dist
