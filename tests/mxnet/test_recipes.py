@@ -66,7 +66,8 @@ def test_neural_compressor_keeps_them() -> None:
     loader = zoo.loader()
     loader.batch_size = 8
     made = quantization.fit(zoo.made("depthwise"), conf, calib_dataloader=loader)
-    assert fp32_symbols(made.model) >= SYMBOLS
+    # Pooling has no range of its own, so it is no op that could be kept.
+    assert fp32_symbols(made.model) == {"sg_mkldnn_conv_bn_act_1"}
 
 
 def test_the_quantizers_own_recipe_makes_the_same_model(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from inc_tb.errors import ModelError, UsageError
 from inc_tb.tune import rebuild
 from tests.mxnet import zoo
 
-CALIBRATION = [{"data": zoo.images(8, seed)} for seed in (0, 1)]
+CALIBRATION = [{"data": rows} for rows in np.array_split(zoo.images(16), 2)]
 IMAGES = zoo.images(256, 9)
 
 
@@ -73,13 +73,9 @@ def test_models_are_those_of_quantize_net(calibration: str, mode: str, granulari
     prepared = tool.prepare(network, tmp_path)
     tool.quantize(prepared, tmp_path / "first", CALIBRATION, tool.settings, ())  # ranges are known from here on
     tool.quantize(prepared, tmp_path / "int8", CALIBRATION, tool.settings, ["net_conv1_fwd", "net_relu1_fwd"])
-    data = mx.gluon.data.ArrayDataset(
-        mx.nd.array(np.concatenate([b["data"] for b in CALIBRATION])), mx.nd.zeros(16)
-    )  # fmt: skip
-    wanted = mx.contrib.quantization.quantize_net_v2(
-        network, calib_data=mx.gluon.data.DataLoader(data, batch_size=8), calib_mode=calibration, quantize_mode=mode,
-        quantize_granularity=granularity, exclude_layers=excluded,
-    )  # fmt: skip
+    wanted = zoo.quantized(
+        network, calibration, quantize_mode=mode, quantize_granularity=granularity, exclude_layers=excluded
+    )
     mine, theirs = (json.loads(Graph(m).source.symbol.tojson())["nodes"] for m in (tmp_path / "int8", wanted))
     assert [(n["name"], n.get("attrs", {})) for n in mine if n["op"] != "null"] == [
         (n["name"], n.get("attrs", {})) for n in theirs if n["op"] != "null"

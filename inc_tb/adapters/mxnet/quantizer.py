@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
+import numpy as np
+
 from inc_tb.adapters.mxnet.graph import Graph, made_symbol
 from inc_tb.adapters.mxnet.library import mx
 from inc_tb.adapters.mxnet.runtime import Executor, fused
@@ -165,11 +167,11 @@ def _calibrated(
         executor.feed(batch)
         executor.run()
     if settings["calibration"] == "naive":
-        return dict(collector.min_max_dict)
-    found: dict[str, tuple[float, float]] = mx.contrib.quantization._get_optimal_thresholds(
-        collector.hist_dict, settings["quantized_dtype"]
-    )
-    return found
+        ranges = collector.min_max_dict
+    else:
+        ranges = mx.contrib.quantization._get_optimal_thresholds(collector.hist_dict, settings["quantized_dtype"])
+    # Arrays of one number, some of them.
+    return {name: (np.asarray(low).item(), np.asarray(high).item()) for name, (low, high) in ranges.items()}
 
 
 def _without_labels(source: Source) -> Source:
