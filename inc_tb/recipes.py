@@ -203,7 +203,7 @@ INC_MXNET = Recipe(
     "    {module}", ",\n",
     ",\n]\nop_name_dict = {re.escape(name): fp32 for name in names}\n"
     "conf = PostTrainingQuantConfig({approach}op_name_dict=op_name_dict)",
-    f"Keeps the ops in fp32 that are calibrated; those that hand values on, such as pooling, it does not know. {_JOINED}",
+    f"Keeps the ops in fp32 that are calibrated; it does not know those that hand values on, as pooling. {_JOINED}",
 )  # fmt: skip
 INC_TENSORFLOW = Recipe(
     "inc-tensorflow", "Neural Compressor 3.x for TensorFlow: set_local",
