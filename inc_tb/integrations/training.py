@@ -84,7 +84,7 @@ class Watch:
             except IncTbError:
                 raise
             except Exception as error:  # the user's own model may raise anything
-                raise UsageError(f"the model cannot be diagnosed: {_reason(error)}") from error
+                raise UsageError(f"the model cannot be diagnosed: {reason_of(error)}") from error
         self._is_training = True
 
     def end(self) -> None:
@@ -107,7 +107,7 @@ class Watch:
                 if self._is_next(target, step):
                     log_diagnosis(target, found, step)
         except Exception as error:  # noqa: BLE001  days of training are worth more than a diagnosis
-            self._warn(f"no quantization diagnosis, training goes on: {_reason(error)}")
+            self._warn(f"no quantization diagnosis, training goes on: {reason_of(error)}")
 
     def _pair(self, model: Any) -> tuple[Any, Any]:
         if self._quantize is None:
@@ -119,14 +119,14 @@ class Watch:
             given = self._copied(model)
         except Exception as error:
             raise UsageError(
-                f"the model cannot be copied: {_reason(error).rstrip('.')}; expected a model that can, as quantize=… "
+                f"the model cannot be copied: {reason_of(error).rstrip('.')}; expected a model that can, as quantize=… "
                 "gets a copy. Keras models of your own class need a get_config, others deepcopy."
             ) from error
         try:
             made = quantize(given)
         except Exception as error:
             raise UsageError(
-                f"quantize={quantize!r} failed: {_reason(error)}; expected a function that takes a copy of the model "
+                f"quantize={quantize!r} failed: {reason_of(error)}; expected a function that takes a copy of the model "
                 "and returns it quantized, or changes it in place."
             ) from error
         return given if made is None else made
@@ -210,7 +210,8 @@ def _refuse_shards(model: Any) -> None:
         )
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """In one line."""
     lines = str(error).strip().splitlines()
     first = lines[0] if lines else ""
     return first if isinstance(error, IncTbError) else f"{type(error).__name__}: {first}"

@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 import inc_tb
+from inc_tb.importers.neural_compressor.history import read_history
 from inc_tb.integrations.neural_compressor import log
 from tests.neural_compressor_2.tuned import CULPRITS, HARD, IMAGES, Loader, config, evaluate, fit, history
 from tests.tensorboards import LOADERS, serve
@@ -73,8 +75,10 @@ def test_what_a_trial_says(tmp_path: Path, workspace: Path) -> None:
     places = {int(run.name[-3:]): place for place, run in enumerate(runs, 1)}
     assert any(number != place for number, place in places.items())
     for run, (number, place) in zip(runs, places.items(), strict=True):
-        assert any(f"number {number} of" in note for note in run.trial.notes) == (number != place)
+        assert any(f"trial {number} of" in note for note in run.trial.notes) == (number != place)
     assert {tuple(run.trial.config) for run in runs} == {tuple(first.trial.config)}  # HParams has the columns of one
+    (imported,) = read_history(workspace / "history.snapshot")
+    assert [msgspec.structs.replace(run.trial, wall_s=None) for run in runs] == [a.trial for a in imported.attempts]
 
 
 def evaluate_file(path: str) -> float:

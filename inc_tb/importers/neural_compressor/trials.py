@@ -67,6 +67,21 @@ def as_trial(
     )
 
 
+def accuracy_of(result: Any) -> float | None:
+    """Of (accuracy, [objective, …]), as for a trial."""
+    return _split(result)[0]
+
+
+def gap_notes(number: int, place: int) -> list[str]:
+    """What is worth saying where the number of a trial is not its place."""
+    if number == place:
+        return []
+    return [
+        f"trial {number} of Neural Compressor is number {place} of its history: configs that it had tried before were "
+        "counted, but left out"
+    ]
+
+
 def fallback_of(tune_cfg: Mapping[Any, Any]) -> list[str]:
     """Ops that are not quantized, in the order of the config."""
     return [op for op, _, config in op_configs(tune_cfg) if precision_of(config) in _FLOATS]

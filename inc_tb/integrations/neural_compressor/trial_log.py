@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 import time
@@ -15,10 +16,10 @@ from typing import Any
 from inc_tb.capture import Batch
 from inc_tb.diagnose import diagnose as compare
 from inc_tb.diagnosis import Diagnosis
-from inc_tb.errors import IncTbError
 from inc_tb.events import SummaryWriter
+from inc_tb.importers.neural_compressor.trials import gap_notes
 from inc_tb.integrations.neural_compressor.models import name_of, unwrapped
-from inc_tb.integrations.training import undisturbed
+from inc_tb.integrations.training import reason_of, undisturbed
 from inc_tb.measured import with_kept
 from inc_tb.records import Trial
 
@@ -34,7 +35,8 @@ class TrialLog:
         self.logdir = logdir
         self.data, self.samples, self.diagnose = data, samples, diagnose
         self.runs: list[Path] = []
-        self.lock = threading.Lock()
+        self._lock = threading.Lock()
+        self._folders: set[Path] = set()
         self._tunings: dict[int, tuple[Any, Tuning]] = {}
         self.began: float | None = None
         """When Neural Compressor started last."""
@@ -47,13 +49,27 @@ class TrialLog:
 
     def failed(self, error: Exception) -> None:
         """Neural Compressor did, and not the log."""
-        self._failure = _reason(error)
+        self._failure = reason_of(error)
 
     def tuning(self, key: Any, make: Callable[[], Tuning]) -> Tuning:
         """The one that an object of Neural Compressor belongs to."""
         if id(key) not in self._tunings:
             self._tunings[id(key)] = key, make()  # kept, or another object might get its id
         return self._tunings[id(key)][1]
+
+    def new_folder(self) -> Path:
+        """For the trials of one tuning, which are never joined with others."""
+        with self._lock:
+            folder, count = self.logdir, 1
+            while folder in self._folders or any(folder.glob("trial-*")):
+                count += 1
+                folder = self.logdir / f"tuning-{count}"
+            if count > 1 and not self._folders:
+                warnings.warn(
+                    f"{self.logdir} has trials of an earlier tuning; those of this one are in {folder}", stacklevel=2
+                )
+            self._folders.add(folder)
+            return folder
 
     @contextmanager
     def spared(self, what: str) -> Iterator[None]:
@@ -66,7 +82,7 @@ class TrialLog:
 
     def report(self, what: str, error: Exception) -> str:
         """As a warning, the first time that this goes wrong; the reason."""
-        reason = _reason(error)
+        reason = reason_of(error)
         if what not in self._reported:
             self._reported.add(what)
             warnings.warn(f"{what}, the tuning goes on: {reason}", RuntimeWarning, stacklevel=2)
@@ -115,16 +131,14 @@ class Tuning:
             self.restart()
 
     def _write(self, number: int, describe: Callable[[str], Trial], quantized: Any, took: float) -> None:
-        run = self._new_run(number)
+        if self._folder is None:
+            self._folder = self._log.new_folder()
+        run = _free(self._folder, f"trial-{number:03d}")  # taken where a tuning that was resumed counts anew
+        trial = describe(run.name)
+        trial.wall_s = took
+        trial.notes += gap_notes(number, self.trials)
+        found = self._diagnosed(trial, quantized) if self._log.diagnose else None
         try:
-            trial = describe(run.name)
-            trial.wall_s = took
-            if self.trials != number:
-                trial.notes.append(
-                    f"number {number} of Neural Compressor is the {_ordinal(self.trials)} trial: it counts configs "
-                    "that it has tried before, too, and does not try them again"
-                )
-            found = self._diagnosed(trial, quantized) if self._log.diagnose else None
             with SummaryWriter(run, whole=True) as writer:
                 if found is not None:
                     writer.add_diagnosis(found)
@@ -146,30 +160,11 @@ class Tuning:
         found.reference, found.quantized = self._name, f"{self._name}, {trial.name}"
         return with_kept(found, _as_in_table(trial.fallback, found.ops["name"]))
 
-    def _new_run(self, number: int) -> Path:
-        """A folder that no other trial has; trials of other tunings are never joined."""
-        with self._log.lock:
-            if self._folder is None:
-                self._folder = self._new_folder()
-            run = self._folder / f"trial-{number:03d}"
-            again = 2
-            while run.exists():  # a tuning that was resumed counts anew
-                run = self._folder / f"trial-{number:03d}-{again}"
-                again += 1
-            run.mkdir(parents=True)
-            return run
 
-    def _new_folder(self) -> Path:
-        logdir = self._log.logdir
-        if not any(logdir.glob("trial-*")):
-            return logdir
-        count = 2
-        while (logdir / f"tuning-{count}").exists():
-            count += 1
-        folder = logdir / f"tuning-{count}"
-        if not self._log.runs:
-            warnings.warn(f"{logdir} has trials of an earlier tuning; those of this one are in {folder}", stacklevel=2)
-        return folder
+def _free(folder: Path, name: str) -> Path:
+    """A name in the folder that nobody has: name, name-2, name-3, …"""
+    names = itertools.chain([name], (f"{name}-{count}" for count in itertools.count(2)))
+    return next(folder / name for name in names if not (folder / name).exists())
 
 
 def _as_in_table(fallback: Sequence[str], names: Iterable[str]) -> list[str]:
@@ -185,13 +180,3 @@ def _installed() -> list[str]:
         with suppress(PackageNotFoundError):
             found.append(f"{package} {version(package)}")
     return found
-
-
-def _reason(error: Exception) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    return first if isinstance(error, IncTbError) else f"{type(error).__name__}: {first}"
-
-
-def _ordinal(place: int) -> str:
-    known = {1: "first", 2: "second", 3: "third"}
-    return known.get(place, f"{place}th")

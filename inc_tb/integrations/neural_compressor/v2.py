@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from inc_tb.importers.neural_compressor.trials import Goal, as_trial
+from inc_tb.importers.neural_compressor.trials import Goal, accuracy_of, as_trial
 from inc_tb.integrations.neural_compressor.models import first_samples
 from inc_tb.integrations.neural_compressor.patches import Function, replaced
 from inc_tb.integrations.neural_compressor.trial_log import TrialLog, Tuning
+from inc_tb.records import Trial
 
 _GIVEN = "_inc_tb_given"
 
@@ -83,10 +84,16 @@ def _tuning(log: TrialLog, strategy: Any) -> Tuning:
     return Tuning(log, reference, lambda: first_samples(reference, source, log.samples))
 
 
-def _trial(strategy: Any, tune_cfg: Any, result: Any, name: str) -> Any:
-    criterion = strategy.config.accuracy_criterion
-    baseline = strategy.baseline[0] if strategy.baseline else None
-    goal = Goal(baseline, criterion.tolerable_loss, criterion.criterion == "relative", criterion.higher_is_better)
-    objective = strategy.config.tuning_criterion.objective
-    names = objective["objective"] if isinstance(objective, dict) else objective
-    return as_trial(name, goal, result, tune_cfg, names)
+def _trial(strategy: Any, tune_cfg: Any, result: Any, name: str) -> Trial:
+    """As the importer makes it of the history."""
+    from neural_compressor import __version__
+
+    config, tuning, asked = strategy.config, strategy.config.tuning_criterion, strategy.config.accuracy_criterion
+    baseline = accuracy_of(strategy.baseline) if strategy.baseline else None
+    goal = Goal(baseline, asked.tolerable_loss, asked.criterion == "relative", asked.higher_is_better)
+    objectives = tuning.objective["objective"] if isinstance(tuning.objective, dict) else tuning.objective
+    whole = {
+        "tool": f"Neural Compressor {__version__}", "strategy": tuning.strategy, "approach": config.approach,
+        "quant_format": config.quant_format,
+    }  # fmt: skip
+    return as_trial(name, goal, result, tune_cfg, objectives, whole)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,10 @@ _QUANTIZE = {
 
 @contextmanager
 def watch(logs: Logs) -> Iterator[None]:
+    from neural_compressor import __version__
     from neural_compressor.common import base_tuning
 
-    with _Watch(logs, first=1).on(base_tuning):
+    with _Watch(logs, f"Neural Compressor {__version__}", first=1).on(base_tuning):
         yield
 
 
@@ -45,7 +47,7 @@ def watch(logs: Logs) -> Iterator[None]:
 def watch_onnx(logs: Logs) -> Iterator[None]:
     from onnx_neural_compressor.quantization import tuning
 
-    with _Watch(logs, first=0).on(tuning):
+    with _Watch(logs, f"onnx-neural-compressor {version('onnx-neural-compressor')}", first=0).on(tuning):
         yield
 
 
@@ -73,9 +75,9 @@ class _OfThread(threading.local):
 class _Watch:
     """Each method makes the function that stands in for one of Neural Compressor's."""
 
-    def __init__(self, logs: Logs, first: int) -> None:
-        """`first` is the number that it gives to the first trial."""
-        self._logs, self._first = logs, first
+    def __init__(self, logs: Logs, tool: str, first: int) -> None:
+        """`first` is the number that the tool gives to its first trial."""
+        self._logs, self._tool, self._first = logs, tool, first
         self._thread = _OfThread()
         self._stack = ExitStack()
         self._known: set[str] = set()
@@ -161,7 +163,7 @@ class _Watch:
             add(monitor, trial_index, trial_result, quant_config)
             for log in self._logs():
                 with log.spared("a trial was not logged"):
-                    describe = partial(_trial, monitor, trial_result, quant_config, self._now.reference)
+                    describe = partial(self._trial, monitor, trial_result, quant_config)
                     self._tuning(log, monitor).add(trial_index - self._first + 1, describe, self._now.evaluated)
 
         return watched
@@ -177,6 +179,14 @@ class _Watch:
             return first_samples(reference, _Read(source) if hasattr(source, "get_next") else source, log.samples)
 
         return log.tuning(monitor, lambda: Tuning(log, reference, batches))
+
+    def _trial(self, monitor: Any, result: Any, quant_config: Any, name: str) -> Trial:
+        """A config of 3.x says what it changes only, so its ops are not known as those of 2.x are."""
+        trial = as_trial(name, Goal(monitor.baseline, monitor.tuning_config.tolerable_loss), result, {})
+        parts: Iterable[tuple[str, Any]] = getattr(self._now.reference, "named_modules", tuple)()
+        trial.fallback = fallback_of(quant_config, {part: type(module).__name__ for part, module in parts})
+        trial.config = {"tool": self._tool, **settings_of(quant_config)}
+        return trial
 
     @contextmanager
     def _listening(self, model: Any, what: str) -> Iterator[None]:
@@ -215,12 +225,3 @@ class _Read:
 
 def _size(batch: Batch) -> int:
     return next((len(array) for array in batch.values() if array.ndim), 1)
-
-
-def _trial(monitor: Any, result: Any, quant_config: Any, reference: Any, name: str) -> Trial:
-    """A config of 3.x says what it changes only, so its ops are not known as those of 2.x are."""
-    goal = Goal(monitor.baseline, monitor.tuning_config.tolerable_loss)
-    trial = as_trial(name, goal, result, {})
-    modules = {name: type(module).__name__ for name, module in getattr(reference, "named_modules", tuple)()}
-    trial.fallback, trial.config = fallback_of(quant_config, modules), settings_of(quant_config)
-    return trial
