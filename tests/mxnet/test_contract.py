@@ -93,3 +93,20 @@ def test_a_batch_that_does_not_fit_the_memory_is_run_in_parts() -> None:
     assert all(len(found) > 1 for found in parts.values())
     for key, found in parts.items():
         np.testing.assert_allclose(np.concatenate(found), whole[key].quantized, rtol=1e-5, atol=1e-6)
+
+
+class TestTwoInputs(AdapterContract):
+    @pytest.fixture
+    def adapter(self) -> MxnetAdapter:
+        return MxnetAdapter(*zoo.two_inputs())
+
+    @pytest.fixture
+    def batch(self) -> dict[str, zoo.Array]:
+        return {"data0": zoo.tokens(3, 5), "data1": zoo.images(3, 5)}
+
+    @pytest.fixture
+    def expected_ops(self) -> list[str]:
+        return [
+            "two_embedding0_fwd", "two_dense0_fwd", "two_layernorm0_layernorm0", "two_mean0", "two_dense1_fwd",
+            "two__plus0", "two_activation0", "two_dense2_fwd",
+        ]  # fmt: skip

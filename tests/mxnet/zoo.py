@@ -59,6 +59,20 @@ class Twice(nn.HybridBlock):
         return self.conv(self.conv(x))
 
 
+class TwoInputs(nn.HybridBlock):
+    """Tokens and an image."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__(prefix=prefix)
+        with self.name_scope():
+            self.words, self.left, self.right = nn.Embedding(20, 8), nn.Dense(8, flatten=False), nn.Dense(8)
+            self.norm, self.end = nn.LayerNorm(), nn.Dense(10)
+
+    def hybrid_forward(self, F: Any, tokens: Any, image: Any) -> Any:  # noqa: N803
+        seen = F.mean(self.norm(self.left(self.words(tokens))), axis=1)
+        return self.end(F.Activation(seen + self.right(image), act_type="relu"))
+
+
 def residual(version: int = 2) -> list[Any]:
     stem = [nn.Conv2D(8, 3, padding=1, use_bias=False), nn.BatchNorm(), nn.Activation("relu")]
     return [*stem, Block(8, version), Block(8, version), nn.GlobalAvgPool2D(), nn.Flatten(), nn.Dense(10)]
@@ -147,3 +161,23 @@ def op_names(network: Any) -> list[str]:
 def results(network: Any, data: Array) -> Array:
     """As gluon runs it."""
     return np.asarray(network(mx.nd.array(data)).asnumpy())
+
+
+def tokens(count: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).integers(0, 20, (count, 5)).astype(np.float32)
+
+
+@cache
+def two_inputs() -> tuple[Any, Any]:
+    network = TwoInputs(prefix="two_")
+    network.initialize()
+    network.hybridize()
+    network(mx.nd.array(tokens(2)), mx.nd.array(images(2)))
+    rng = np.random.default_rng(7)
+    for parameter in network.collect_params().values():
+        parameter.set_data(mx.nd.array(_values(parameter.name, parameter.shape, rng)))
+    data = mx.gluon.data.ArrayDataset(mx.nd.array(tokens(16)), mx.nd.array(images(16)), mx.nd.zeros(16))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loaded = mx.gluon.data.DataLoader(data, batch_size=8)
+        return network, mx.contrib.quantization.quantize_net_v2(network, calib_data=loaded, calib_mode="naive")

@@ -96,7 +96,8 @@ class Graph:
         self.inputs = [name for name in self._unbound() if name not in self.labels]
         if not self.inputs:
             raise ModelError(f"{self.name}: the network has no input; expected one variable at least without weights.")
-        self.steps = self._find_steps()
+        self._moving = self._find_moving()
+        self.steps = [node for node in self.nodes if node.index in self._moving and node.type != VARIABLE]
         """The nodes that compute something of the input."""
 
     def _read_nodes(self) -> list[Node]:
@@ -122,12 +123,12 @@ class Graph:
         readers = self.readers[entry]
         return bool(readers) and all(r.type in _LOSSES and r.inputs.index(entry) == 1 for r in readers)
 
-    def _find_steps(self) -> list[Node]:
-        moving = {self.variables[name] for name in self.inputs}
+    def _find_moving(self) -> set[int]:
+        found = {self.variables[name] for name in self.inputs}
         for node in self.nodes:
-            if any(entry.node in moving for entry in node.inputs):
-                moving.add(node.index)
-        return [node for node in self.nodes if node.index in moving and node.type != VARIABLE]
+            if any(entry.node in found for entry in node.inputs):
+                found.add(node.index)
+        return found
 
     @property
     def is_quantized(self) -> bool:
@@ -135,8 +136,7 @@ class Graph:
 
     def values(self, node: Node) -> list[Entry]:
         """What it reads that depends on the input, without ranges."""
-        moving = {n.index for n in self.steps} | {self.variables[name] for name in self.inputs}
-        return [e for e in node.inputs if e.node in moving and not (e.at and self.nodes[e.node].is_integer)]
+        return [e for e in node.inputs if e.node in self._moving and not (e.at and self.nodes[e.node].is_integer)]
 
     def array(self, name: str) -> Array:
         """A parameter."""
