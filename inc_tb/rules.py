@@ -92,6 +92,21 @@ def constant(m: Measurement, scene: Scene) -> Finding | None:
     return Finding("constant", scene.edge_ops(m) or [m.op.name], because, {"value": value, "fp32_std": spread})
 
 
+def lost_sign(m: Measurement, scene: Scene) -> Finding | None:
+    """A type that has a sign, of which the kernel makes no use: MXNet's sums with uint8."""
+    stats, quantization = m.output, m.op.activation
+    if stats is None or quantization is None or quantization.limits is None or quantization.scale is None:
+        return None
+    share = share_outside(stats, 0.0, math.inf, margin=float(np.max(quantization.scale)))
+    if quantization.dtype != "int8" or quantization.low != 0 or share <= CLIPPED:
+        return None
+    because = (
+        f"{share:.2%} of the output of {m.op.name} lie below 0 and are lost: its kernel adds to numbers without a "
+        "sign, and gives the sum none either. Keep it in fp32; no calibration helps"
+    )
+    return Finding("lost_sign", scene.unit_ops(m.op.name), because, {"clipped": share, "low": 0.0})
+
+
 def clipped_range(m: Measurement, scene: Scene) -> Finding | None:
     for edge in [m, *scene.sources(m)]:
         stats, quantization = edge.output, edge.op.activation
@@ -288,6 +303,7 @@ def _leaves(m: Measurement) -> str:
 
 
 RULES: Sequence[Rule] = (
-    non_finite, constant, clipped_range, clipped_input, outlier_channels, weights_per_tensor, weight_outliers,
-    unbalanced_inputs, dispersed_range, flushed_to_zero, delicate_neighbourhood, first_or_last_layer, high_error,
+    non_finite, constant, lost_sign, clipped_range, clipped_input, outlier_channels, weights_per_tensor,
+    weight_outliers, unbalanced_inputs, dispersed_range, flushed_to_zero, delicate_neighbourhood, first_or_last_layer,
+    high_error,
 )  # fmt: skip

@@ -126,6 +126,20 @@ def test_clipped_range(limit: float, speaks: bool) -> None:
         assert "Calibrate" in found[0].because
 
 
+@pytest.mark.parametrize(("lowest", "speaks"), [(-0.1, True), (-0.02, False)])
+def test_lost_sign(lowest: float, speaks: bool) -> None:
+    # A quarter of the values is just as far below 0 as given; a step is 0.03.
+    x = np.abs(BELL)
+    x.flat[::4] = lowest
+    q = Quantization("int8", np.float32([0.03]), np.int64([0]), 0, 127)
+    m = op("a", "Relu", x=x, added=12.0)
+    m.op.activation, m.output = q, pair(x, np.maximum(rounded(x, q), 0), q)
+    found = judged(m, op("b", "Tanh", ["a"]), op("c", "Tanh", ["b"]))
+    assert [(s.rule, s.ops) for s in found if s.rule == "lost_sign"] == ([("lost_sign", ["a"])] if speaks else [])
+    if speaks:
+        assert found[0].because.startswith("25.00% of the output of a lie below 0 and are lost")
+
+
 def test_values_a_fraction_of_a_step_outside_are_not_called_clipped() -> None:
     # Half of the values sit 0.3 steps below the range; what is wrong is something else.
     x = np.where(BELL > 0, BELL, np.float32(-0.012))

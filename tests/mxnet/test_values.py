@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import inc_tb
 from inc_tb.adapters.mxnet.adapter import MxnetAdapter
 from inc_tb.adapters.mxnet.library import mx
 from inc_tb.capture import Pair
@@ -171,6 +172,9 @@ def test_a_sum_without_a_sign_is_told() -> None:
     op = next(op for op in adapter.ops() if op.name == "net_block0_conv1_fwd")
     assert (op.activation.dtype, op.activation.low) == ("int8", 0)
     assert [note for note in adapter.notes if "sg_mkldnn_conv_add_2 loses everything below 0" in note]
+    first = inc_tb.diagnose(*zoo.pair("residual"), [DATA]).suggestions[0]
+    assert (first.rule, first.ops) == ("lost_sign", ["net_block0_conv1_fwd", "net_block0__plus0"])
+    assert '"sg_mkldnn_conv_add_2"' in first.recipes["mxnet"]
 
 
 def test_ranges_that_the_file_has_lost_are_told() -> None:
