@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -311,3 +312,22 @@ def test_patches_are_taken_back(tmp_path: Path) -> None:
     with pytest.raises(inc_tb.IncTbError, match="samples=0 was given"), log(tmp_path / "d", samples=0):
         pass
     assert dict(vars(TuneStrategy)) == before
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        (
+            "pkg_resources",
+            "cannot be imported: .*pkg_resources.*Version 2.6 wants numpy<2, onnx<1.19 and setuptools<82",
+        ),
+        ("neural_compressor", "no Neural Compressor is installed; expected .*pip install neural-compressor"),
+    ],
+)
+def test_what_is_not_installed(missing: str, said: str, tmp_path: Path) -> None:
+    hide = f"import sys; sys.modules[{missing!r}] = None; import inc_tb\n"
+    script = f"{hide}with inc_tb.integrations.neural_compressor.log({str(tmp_path)!r}): pass"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert re.search(f"UsageError: .*{said}", done.stderr), done.stderr

@@ -81,7 +81,8 @@ def _patch(stack: ExitStack) -> None:
 
 
 def _is_there(module: str) -> bool:
+    """Also where it cannot be imported for lack of something else."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+    except ModuleNotFoundError as error:
+        return error.name != module.partition(".")[0]

@@ -99,8 +99,8 @@ class TrialLog:
             reason = self._failure or "its own log may say why"
             problem = f"Neural Compressor ended before its first trial: {reason.rstrip('.')}"
             advice = (
-                f"Installed: {', '.join(_installed())}. Version 2.6 fails with onnx 1.19 and later, setuptools 82 and "
-                "numpy 2; without an exception where it is called."
+                f"Installed: {', '.join(_installed())}. Version 2.6 wants onnx<1.19, setuptools<82 and numpy<2, and "
+                "raises nothing where it is called."
             )
         warnings.warn(f"{self.logdir}: nothing was logged, {problem}. {advice}", RuntimeWarning, stacklevel=4)
 
