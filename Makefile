@@ -11,7 +11,7 @@ APT = $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-
 BROWSER = $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 COMPILER = $(shell command -v cc || command -v gcc || command -v clang)
 PAGE = tb_plugin/frontend
-WITHOUT_FRAMEWORKS = tests/test_stats.py tests/test_records.py tests/test_metrics.py
+WITHOUT_FRAMEWORKS = $(addprefix tests/test_,stats.py records.py metrics.py rules.py journal.py noise.py timetable.py timing.py)
 BUILT_FROM = pyproject.toml hatch_build.py inc_tb/_stats.c $(shell find $(PAGE) -name node_modules -prune -o -type f -print)
 # node and npm come from PyPI with the other test tools.
 NPM = cd $(PAGE) && PATH="$(abspath $(BIN)):$$PATH" npm
@@ -43,7 +43,7 @@ tests-inc2: $(INC2_VENV)/ready
 	$(INC2_VENV)/bin/python -m pytest tests/neural_compressor_2 tests/mxnet
 
 tests-mxnet: $(MXNET_VENV)/ready
-	$(MXNET_VENV)/bin/python -m pytest tests/mxnet $(WITHOUT_FRAMEWORKS)
+	$(MXNET_VENV)/bin/python -m pytest -m "not slow" tests/mxnet $(WITHOUT_FRAMEWORKS)
 
 tests-left-out:
 	@echo "Left out: Neural Compressor 2.6 and MXNet have no packages for this Python; set PYTHON= to a 3.11 or 3.12."

@@ -6,8 +6,8 @@ The guide's ResNet-50 v2 falls from 0.77 to 0.22 with naive calibration; one sym
 inside the first block are made 300 and 100 times as large, and the weights behind them as much smaller: nothing changes
 in fp32, and int8 has nothing left for the other channels. (The notes of the diagnosis tell of something that MXNet does
 by itself: the sum of the first block loses its sign.) `basic` and `mse` are Neural Compressor's strategies, which try
-symbols one by one; `probe` searches in a simulation first. Every trial is a run in LOGDIR, side by side in the Trials
-tab; the recipe at the end has the symbols as MXNet calls them.
+symbols one by one; `probe` searches in a simulation first. Every trial and every row of the table is a run in LOGDIR,
+side by side in the Trials tab; the recipe at the end has the symbols as MXNet calls them.
 """
 
 import sys
@@ -135,10 +135,11 @@ def main(logdir: Path) -> None:
             )
         )  # fmt: skip
         rows[f"int8 {strategy}"] = tool.shown(found[strategy].quantized), cost_s
-    show(rows, images[left], labels[left])
+    kept = {f"int8 {strategy}": tuned.best.fallback for strategy, tuned in found.items()}
+    show(rows, kept, images[left], labels[left], logdir / "table")
     for strategy, tuned in found.items():
-        kept = ", ".join(tuned.best.fallback) or "nothing"
-        print(f"{strategy}: {len(tuned.trials)} trials, {'met' if tuned.met else 'not met'}, kept in fp32: {kept}")
+        names = ", ".join(tuned.best.fallback) or "nothing"
+        print(f"{strategy}: {len(tuned.trials)} trials, {'met' if tuned.met else 'not met'}, kept in fp32: {names}")
     print(f"\n{found['probe'].recipe}\n\ntensorboard --logdir {logdir}")
 
 
@@ -148,17 +149,27 @@ def quantized(tool: inc_tb.MxnetQuantizer, network: object, calibration: list[ob
     return tool.shown(folder / "int8")
 
 
-def show(rows: dict[str, tuple[object, float]], images: np.ndarray, labels: np.ndarray) -> None:
-    """The columns of the guide."""
+def show(
+    rows: dict[str, tuple[object, float]],
+    kept: dict[str, list[str]],
+    images: np.ndarray,
+    labels: np.ndarray,
+    logdir: Path,
+) -> None:
+    """The columns of the guide, and each row as a trial beside the others."""
     found = {name: (*measured(network, images, labels), cost_s) for name, (network, cost_s) in rows.items()}
     top1, _, slowest_s, _ = found["fp32 no optimization"]
     print("method                 top-1   top-5   top-1 loss %   cost s   validation ms   speed-up")
     for name, (first, fifth, took_s, cost_s) in found.items():
-        loss = 100 * (top1 - first) / top1
-        print(
-            f"{name:<21} {first:.4f}  {fifth:.4f}  {loss:13.2f} {cost_s:8.2f} {1000 * took_s:15.1f} "
-            f"{slowest_s / took_s:10.1f}"
-        )
+        loss, speedup = 100 * (top1 - first) / top1, slowest_s / took_s
+        print(f"{name:<21} {first:.4f}  {fifth:.4f}  {loss:13.2f} {cost_s:8.2f} {1000 * took_s:15.1f} {speedup:10.1f}")
+        measures = {"top5": fifth, "cost_s": cost_s, "validation_ms": 1000 * took_s, "speed_up": speedup}
+        trial = inc_tb.Trial(
+            name, first, top1, kept.get(name, []), {"method": name}, {**measures, "top1_loss_percent": loss},
+            target=top1 * (1 - TOLERANCE),
+        )  # fmt: skip
+        with inc_tb.SummaryWriter(logdir / name.replace(" ", "-")) as writer:
+            writer.add_trial(trial)
     print()
 
 

@@ -34,4 +34,9 @@ def test_mxnet_resnet(tmp_path: Path) -> None:
         first = inc_tb.load(tmp_path / strategy / "trial-001")
         assert first.trial.accuracy < first.trial.target
         assert any("net_block0" in op for op in first.suggestions[0].ops)
+    for name, accuracy in rows.items():
+        logged = inc_tb.load(tmp_path / "table" / name.replace(" ", "-")).trial
+        assert logged is not None
+        assert logged.accuracy == pytest.approx(accuracy, abs=1e-4)
+        assert set(logged.objectives) == {"top5", "cost_s", "validation_ms", "speed_up", "top1_loss_percent"}
     assert 'exclude_layers=[\n        "sg_mkldnn_conv' in printed

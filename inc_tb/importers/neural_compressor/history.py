@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from inc_tb.errors import DataError
-from inc_tb.importers.neural_compressor.trials import Goal, as_trial, number_of
+from inc_tb.importers.neural_compressor.trials import Goal, as_trial, gap_notes, number_of
 from inc_tb.importers.pickles import Unknown, read_pickle
 from inc_tb.records import Trial
 
@@ -105,11 +105,7 @@ def _attempt(
     if name in taken:
         name = next(f"{name}-{count}" for count in range(2, place + 2) if f"{name}-{count}" not in taken)
     trial = as_trial(name, goal, entry.get("tune_result"), tune_cfg, objectives, config)
-    if number is not None and int(number) != place:
-        trial.notes.append(
-            f"trial {int(number)} of Neural Compressor is number {place} of its history: configs that it had tried "
-            "before were counted, but left out"
-        )
+    trial.notes += gap_notes(int(number), place) if number is not None else []
     return Attempt(name, trial, tune_cfg, q_config if isinstance(q_config, dict) else {})
 
 
