@@ -251,6 +251,8 @@ def _show_table(
     kept += [] if sort in (*kept, "name") else [sort]
     measured = "w_mse" if columns is WEIGHT_COLUMNS else "a_mse"
     rows = [i for i in diagnosis.worst(sort=sort) if not math.isnan(diagnosis.ops[measured][i])]
+    if not rows:
+        return
     by = diagnosis.ops.column(sort)
     order = "worst first by" if by.better or sort == "verdict" else "by"
     console.print(f"[bold]{title}[/]: {min(top, len(rows))} of {len(rows)} ops, {order} {by.label}", highlight=False)

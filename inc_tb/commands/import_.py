@@ -13,7 +13,7 @@ from rich.markup import escape
 from inc_tb.commands.terminal import as_model, check_folder, invite, out, print_json, run_folder, say
 from inc_tb.errors import DataError, UsageError
 from inc_tb.importers.imports import Source, find_registered, find_sources, log_runs, read_source
-from inc_tb.importers.neural_compressor.workspace import HISTORY, Imported, ImportedRun
+from inc_tb.importers.neural_compressor.workspace import Imported, ImportedRun
 from inc_tb.records import Trial, storable_text
 
 _PAUSE_S = 0.5
@@ -51,6 +51,8 @@ def import_(
     if (path is None) != insights:
         given = "neither PATH nor --insights was" if path is None else "both PATH and --insights were"
         raise UsageError(f"{given} given; expected one of them. Give the folder that the tool wrote to.")
+    if run is not None:
+        run_folder(logdir, run, "")  # a name below the logdir
     reference = as_model(model) if model is not None else None
     if watch:
         found = _watch(_folder(path), logdir, run, reference, as_json)
@@ -84,18 +86,16 @@ def _import(sources: list[Source], logdir: Path, run: str | None, model: Any, as
             say(f"Left out: {error}")
     if not found:
         raise DataError(f"none of the {len(sources)} files can be imported; expected at least one. See above for why.")
-    is_profile = all(imported.runs[0].profile is not None for imported in found)
-    if run is not None and run_folder(logdir, run, "").exists() and is_profile:
-        raise UsageError(f"--run {run}: {logdir / run} is there already; expected a new name. Choose another one.")
     for imported in found:
-        new = log_runs(imported, logdir, _name(run, imported, len(found)))
+        new = log_runs(imported, logdir, _name(run, imported.name, len(found)))
         if not as_json:
             _show(imported, new, logdir)
     return found
 
 
-def _name(run: str | None, imported: Imported, count: int) -> str | None:
-    return None if run is None else run if count == 1 else str(Path(run, imported.name))
+def _name(run: str | None, found: str, count: int) -> str | None:
+    """What --run says: the name of the only thing that was found, or of a folder for all of them."""
+    return None if run is None else run if count == 1 else str(Path(run, found))
 
 
 def _watch(folder: Path, logdir: Path, run: str | None, model: Any, as_json: bool) -> list[Imported]:
@@ -105,11 +105,14 @@ def _watch(folder: Path, logdir: Path, run: str | None, model: Any, as_json: boo
     say(f"Watching {folder} for trials; Ctrl-C ends it.")
     try:
         while True:
-            for source in _sources_now(folder):
-                state = _state(source.path)
-                if source.is_workspace and state != seen.get(source.path):
+            sources = [source for source in _sources_now(folder) if source.is_workspace]
+            for source in sources:
+                if (state := _state(source.path)) != seen.get(source.path):
                     seen[source.path] = state
-                    _follow(source, found, logdir, run, model, as_json)
+                    before = found.get(source.path)
+                    name = before.name if before is not None else _name(run, source.name, len(sources))
+                    imported = _follow(source, before, logdir, name, model, as_json)
+                    found.update({source.path: imported} if imported is not None else {})
             time.sleep(_PAUSE_S)
     except KeyboardInterrupt:
         return list(found.values())
@@ -124,24 +127,29 @@ def _sources_now(folder: Path) -> list[Source]:
 
 def _state(path: Path) -> Any:
     """What changes with every trial and every dump."""
-    files = [path] if path.is_file() else [path / HISTORY, path / "weights_table.csv", path / "activations_table.csv"]
-    return [(at.st_mtime_ns, at.st_size) for file in files if file.is_file() for at in [file.stat()]]
+    places = [path, *path.glob("*"), *path.glob("inspect_saved/**/*.pkl")]
+    return [(str(place), at.st_mtime_ns, at.st_size) for place in places if place.is_file() for at in [place.stat()]]
 
 
 def _follow(
-    source: Source, found: dict[Path, Imported], logdir: Path, run: str | None, model: Any, as_json: bool
-) -> None:
+    source: Source, before: Imported | None, logdir: Path, name: str | None, model: Any, as_json: bool
+) -> Imported | None:
+    """Runs that were logged before are not looked at again, unless tensors of theirs may have come."""
     from inc_tb.report import show_trial
 
     try:
         imported = read_source(source, model)
     except DataError as error:
         say(f"Not yet: {error}")
-        return
-    found[source.path] = imported
-    for new in log_runs(imported, logdir, None if run is None else str(Path(run, imported.name))):
-        if new.trial is not None and not as_json:
-            show_trial(out, new.trial, new.trial is min(imported.trials, key=_rank))
+        return None
+    known = {run.name for run in before.runs} if before is not None else set()
+    everything = imported.runs
+    imported.runs = [r for r in everything if r.name not in known or (r.diagnosis is not None and r.diagnosis.samples)]
+    new = log_runs(imported, logdir, name)
+    imported.runs = everything
+    for trial in (r.trial for r in new if r.trial is not None and not as_json):
+        show_trial(out, trial, trial is min(imported.trials, key=_rank))
+    return imported
 
 
 def _show(imported: Imported, new: list[ImportedRun], logdir: Path) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from inc_tb.errors import DataError, IncTbError
-from inc_tb.importers.neural_compressor.history import read_log
+from inc_tb.importers.neural_compressor.history import place_of, read_log
+from inc_tb.importers.neural_compressor.trials import number_of
 from inc_tb.importers.neural_compressor.workspace import (
     HISTORY,
     Imported,
@@ -56,8 +58,8 @@ def find_sources(path: Path) -> list[Source]:
 
 
 class _Accuracy(msgspec.Struct):
-    baseline_accuracy: float | None = None
-    optimized_accuracy: float | None = None
+    baseline_accuracy: Any = None
+    optimized_accuracy: Any = None
 
 
 class _Workload(msgspec.Struct):
@@ -89,14 +91,25 @@ def find_registered(home: Path) -> list[Source]:
         folder = Path(workload.workload_location or "")
         if workload.workload_location and folder.is_dir():
             numbers = workload.accuracy_data or _Accuracy()
-            told = numbers.baseline_accuracy, numbers.optimized_accuracy
-            found += [source._replace(accuracy=told) for source in find_sources(folder) if source.path == folder]
+            told = number_of(numbers.baseline_accuracy), number_of(numbers.optimized_accuracy)
+            with suppress(DataError):  # one that is empty
+                found += [source._replace(accuracy=told) for source in find_sources(folder) if source.path == folder]
     if not found:
         raise DataError(f"{path}: none of its {len(known)} workspaces is there any more; expected at least one.")
     return found
 
 
 def read_source(source: Source, model: Any = None) -> Imported:
+    try:
+        return _read(source, model)
+    except IncTbError:
+        raise
+    except Exception as error:  # files of others may hold anything
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        raise DataError(f"{source.path}: cannot be imported ({what}); expected what the tool writes.") from error
+
+
+def _read(source: Source, model: Any) -> Imported:
     if not source.is_workspace:
         profile = import_profile(source.path)
         ops = sum(bool(row.op) for row in profile.rows)
@@ -128,11 +141,14 @@ def log_runs(imported: Imported, logdir: Path, name: str | None = None) -> list[
     """
     wanted, count = imported.name if name is None else name, 1
     folder = logdir / wanted
-    while not all(_fits(folder / run.name, run) for run in imported.runs):
+    while "other" in (states := [_state(folder / run.name, run) for run in imported.runs]):
         count += 1
         folder = logdir / f"{wanted}-{count}"
     imported.name = str(folder.relative_to(logdir))
-    return [run for run in imported.runs if _log(folder / run.name, run)]
+    new = [(run, state) for run, state in zip(imported.runs, states, strict=True) if state != "same"]
+    for run, state in new:
+        _log(folder / run.name, run, without_trial=state == "incomplete")
+    return [run for run, _ in new]
 
 
 def import_workspace(
@@ -150,59 +166,58 @@ def import_workspace(
 
 
 def _of_log(source: Source) -> Imported:
-    (session,) = read_log(source.path)
-    runs = [ImportedRun(attempt.name, attempt.trial) for attempt in session.attempts]
-    notes = list(dict.fromkeys(note for attempt in session.attempts for note in attempt.trial.notes))
-    return Imported(source.name, source.path, runs, 0, session.goal.baseline, session.best, notes)
+    found = Imported(source.name, source.path)
+    for number, session in enumerate(read_log(source.path), start=1):
+        found.runs += [ImportedRun(place_of(number) + attempt.name, attempt.trial) for attempt in session.attempts]
+        found.baseline, found.best = session.goal.baseline, session.best
+    found.notes = list(dict.fromkeys(note for trial in found.trials for note in trial.notes))
+    return found
 
 
-def _fits(folder: Path, run: ImportedRun) -> bool:
-    """Whether a folder is free, or holds this very run."""
+def _state(folder: Path, run: ImportedRun) -> Literal["free", "same", "incomplete", "other"]:
+    """Of a run's folder: "incomplete" is this very run before its tensors were dumped."""
     from inc_tb.eventfile import event_files
     from inc_tb.events import load
 
     if not event_files(folder):
-        return run.name != "" or not folder.exists()
-    if run.profile is not None:
-        return False
+        return "free" if run.name or not folder.exists() else "other"
     try:
         there = load(folder)
     except IncTbError:
-        return False
-    if run.trial is not None:
-        return there.trial == run.trial
-    return (
-        bool(there.diagnoses)
-        and there.trial is None
-        and there.diagnosis.meta == (run.diagnosis or there.diagnosis).meta
-    )
+        return "other"
+    if run.profile is not None:
+        return "same" if there.profile is not None and there.profile.rows == run.profile.rows else "other"
+    if _told(there.trial) != _told(run.trial):
+        return "other"
+    if run.diagnosis is None or not run.diagnosis.samples:
+        return "same"
+    known = [diagnosis for diagnosis in there.diagnoses.values() if diagnosis.samples]
+    if not known:
+        return "incomplete"
+    return "same" if known[-1].ops["name"].tolist() == run.diagnosis.ops["name"].tolist() else "other"
 
 
-def _log(folder: Path, run: ImportedRun) -> bool:
-    """Whether there was anything to write. A trial may be logged before its tensors are dumped."""
-    from inc_tb.eventfile import event_files
-    from inc_tb.events import SummaryWriter, load
+def _told(trial: Trial | None) -> Any:
+    """What does not change when more becomes known about a trial."""
+    return trial and (trial.name, trial.accuracy, trial.baseline, trial.fallback, trial.objectives)
 
-    diagnosis, trial = run.diagnosis, run.trial
+
+def _log(folder: Path, run: ImportedRun, *, without_trial: bool) -> None:
+    from inc_tb.events import SummaryWriter
+
     is_new = not folder.exists()
-    if event_files(folder):
-        known = load(folder).diagnoses
-        if diagnosis is None or not diagnosis.samples or any(old.samples for old in known.values()):
-            return False
-        trial = None
     try:
         with SummaryWriter(folder, whole=True) as writer:
-            if diagnosis is not None:
-                writer.add_diagnosis(diagnosis)
-            if trial is not None:
-                writer.add_trial(trial)
+            if run.diagnosis is not None:
+                writer.add_diagnosis(run.diagnosis)
+            if run.trial is not None and not without_trial:
+                writer.add_trial(run.trial)
             if run.profile is not None:
                 writer.add_profile(run.profile)
     except BaseException:  # a full disk, Ctrl-C: half a run is none
         if is_new:
             shutil.rmtree(folder, ignore_errors=True)
         raise
-    return True
 
 
 def _name(path: Path) -> str:

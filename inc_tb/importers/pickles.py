@@ -10,10 +10,11 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +34,13 @@ _NUMPY = {
 } | {f"numpy.{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)}  # fmt: skip
 _NAMES = {*_CONTAINERS, *_LISTS, *_NUMPY, "builtins.slice", "builtins.range", "builtins.complex", "builtins.object"}
 _NAMES |= {"_codecs.encode", "copyreg._reconstructor", "builtins.bytearray", "builtins.bytes", "builtins.getattr"}
-_HOMES = ("neural_compressor", "torch", "tensorflow", "keras", "onnx", "onnxruntime", "mxnet")
+_HOMES = (
+    "neural_compressor", "numpy", "torch", "tensorflow", "keras", "onnx", "onnxruntime", "mxnet", "transformers",
+    "ml_dtypes", "pathlib",
+)  # fmt: skip
 """Whose classes Neural Compressor keeps in its files."""
+_LONGEST = 100
+_LARGEST_KEY = 1 << 32
 _KINDS = "biufSUO"
 """Of numpy types that are plain values, or lists of such."""
 _DEPTH = 200
@@ -100,28 +106,61 @@ def read_if_there(path: Path, notes: list[str]) -> dict[Any, Any]:
     except (DataError, OSError) as error:
         notes.append(str(error))
         return {}
+    if not isinstance(found, dict):
+        notes.append(f"{path}: holds no dictionary; expected one of Neural Compressor.")
     return found if isinstance(found, dict) else {}
 
 
 class _Reader(pickle._Unpickler):
-    """In Python: a number in a pickle makes the C one take as much memory as it says."""
+    """In Python: a number in a pickle makes the C one take as much memory as it says.
+
+    Dicts and sets are remembered, too: to make one of what a file says would compute the hash of its keys.
+    """
+
+    append: Callable[[Any], None]
+    read: Callable[[int], bytes]
+    pop_mark: Callable[[], list[Any]]
 
     def __init__(self, path: Path, content: bytes) -> None:
         super().__init__(io.BytesIO(content))
-        self._path = path
+        self._path, self._size = path, len(content)
         self._made: dict[str, type[_Inert]] = {}
 
     def find_class(self, module: str, name: str) -> type[_Inert]:
         full = f"{'builtins' if module == '__builtin__' else module}.{name}"  # as older protocols call it
-        home = module.partition(".")[0]
-        if full not in _NAMES and home not in _HOMES:
+        if full not in _NAMES and module.partition(".")[0] not in _HOMES:
             raise DataError(
-                f"{self._path}: refers to {full!r}, which no file of Neural Compressor needs, so it is not read; "
-                "nothing in it was executed. Do not trust where it comes from."
+                f"{self._path}: refers to {full[:_LONGEST]!r}, which files of Neural Compressor have no need of, so it "
+                "is not read; nothing in it was executed."
             )
-        if full not in self._made:
-            self._made[full] = type("_Inert", (_Inert,), {"name": full})
-        return self._made[full]
+        return self._inert(full)
+
+    def _inert(self, name: str) -> type[_Inert]:
+        if name not in self._made:
+            self._made[name] = type("_Inert", (_Inert,), {"name": name})
+        return self._made[name]
+
+    def _push(self, name: str, items: Sequence[Any] = (), entries: Sequence[tuple[Any, Any]] = ()) -> None:
+        made = self._inert(f"builtins.{name}")()
+        made.items, made.entries = list(items), list(entries)
+        self.append(made)
+
+    def _dict_of_marked(self) -> None:
+        items = self.pop_mark()
+        self._push("dict", entries=list(zip(items[::2], items[1::2], strict=False)))
+
+    def _bytearray(self) -> None:
+        (size,) = struct.unpack("<Q", self.read(8))
+        self._push("bytearray") if size > self._size else self.append(bytes(self.read(size)))
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **pickle._Unpickler.dispatch,
+        pickle.EMPTY_DICT[0]: lambda self: self._push("dict"),
+        pickle.EMPTY_SET[0]: lambda self: self._push("set"),
+        pickle.FROZENSET[0]: lambda self: self._push("frozenset", self.pop_mark()),
+        pickle.DICT[0]: _dict_of_marked,
+        pickle.BYTEARRAY8[0]: _bytearray,
+    }
 
 
 class _Plain:
@@ -146,11 +185,8 @@ class _Plain:
         return made
 
     def _made(self, value: Any, depth: int) -> Any:
-        if isinstance(value, dict):
-            return self._dict(value.items(), depth)
-        if isinstance(value, list | tuple | set | frozenset):
-            parts = [self.of(item, depth) for item in value]
-            return type(value)(map(_key, parts) if isinstance(value, set | frozenset) else parts)
+        if isinstance(value, list | tuple):
+            return type(value)(self._list(value, depth))
         if isinstance(value, _Inert):
             return self._object(value, depth)
         if isinstance(value, type) and issubclass(value, _Inert):
@@ -164,10 +200,12 @@ class _Plain:
         arguments = tuple(self.of(argument, depth) for argument in value.arguments)
         last = value.name.rpartition(".")[2]
         if value.name in _CONTAINERS:
-            pairs = next((a for a in arguments if isinstance(a, list | tuple | dict)), ())
-            return {**dict(pairs), **self._dict(value.entries, depth)}
+            given = next((a for a in arguments if isinstance(a, list | tuple | dict)), ())
+            pairs = given.items() if isinstance(given, dict) else given
+            return {**{_key(key): item for key, item in pairs}, **self._dict(value.entries, depth)}
         if value.name in _LISTS:
-            return _LISTS[value.name]([*(arguments[0] if arguments else ()), *self._list(value.items, depth)])
+            items = [*(arguments[0] if arguments else ()), *self._list(value.items, depth)]
+            return _LISTS[value.name](map(_key, items) if "set" in last else items)
         if value.name == "builtins.bytes" and not arguments:
             return b""
         if value.name == "_codecs.encode" and len(arguments) == 2 and arguments[1] == "latin1":
@@ -194,16 +232,17 @@ class _Plain:
         found = self.of(value.state, depth)
         parts = found if isinstance(found, tuple) else (found,)  # with slots there are two
         state = {str(key): item for part in parts if isinstance(part, dict) for key, item in part.items()}
-        if value.entries:
-            state.update(self._dict([(str(key), item) for key, item in value.entries], depth))
+        state.update((str(key), item) for key, item in self._dict(value.entries, depth).items())
         return Unknown(value.name, state, arguments)
 
 
 def _key(value: Any) -> Any:
-    try:
-        hash(value)
-    except TypeError:
-        return str(value)
+    """Names, small numbers, and tuples of them: others may take any time to compare."""
+    parts = value if isinstance(value, tuple) else (value,)
+    for part in parts:
+        is_small = isinstance(part, int) and abs(part) < _LARGEST_KEY
+        if not (part is None or is_small or isinstance(part, str | bytes)):
+            raise ValueError(f"a {type(part).__name__} as a key")
     return value
 
 
@@ -226,6 +265,8 @@ def _array(data: Any, dtype: Any, shape: Any, order: Any = "C") -> npt.NDArray[A
         found = np.empty(len(data), object)
         found[:] = data
     else:
+        if not isinstance(data, str | bytes | bytearray):
+            raise ValueError("an array without its bytes")
         raw = data.encode("latin1") if isinstance(data, str) else bytes(data)
         if len(raw) != dtype.itemsize * math.prod(sizes):
             raise ValueError(f"{len(raw)} bytes for an array of shape {sizes}")

@@ -463,8 +463,107 @@ def test_a_history_of_something_else(tmp_path: Path) -> None:
 def test_several_configurations_in_one_history(tmp_path: Path) -> None:
     (tmp_path / "history.snapshot").write_bytes(snapshot([tried(1, 0.5)], sessions=2))
     (found,) = inc_tb.import_workspace(tmp_path, tmp_path / "logs")
-    assert [run.name for run in found.runs] == ["session-1/trial-001", "session-2/trial-001"]
+    assert [run.name for run in found.runs] == ["trial-001", "session-2/trial-001"]
     assert inc_tb.load(tmp_path / "logs" / found.name / "session-2" / "trial-001").trial == found.trials[1]
+
+
+def test_a_log_of_two_tunings(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(LOG.read_text() * 2 + "Tune 9 result is: [Accuracy (int8|fp32): nan|0.9000, x")
+    (found,) = inc_tb.import_workspace(tmp_path / "a.log", tmp_path / "logs")
+    names = [f"trial-{n:03d}" for n in (1, 2, 4, 5, 6)]
+    assert [run.name for run in found.runs] == [*names, *(f"session-2/{name}" for name in (*names, "trial-009"))]
+    assert found.trials[-1].accuracy is None
+    assert inc_tb.import_workspace(tmp_path / "a.log", tmp_path / "logs")[0].name == "a"
+
+
+ODD: dict[str, Any] = {
+    "accuracy": tried(1, 10**400), "number": tried(10**400, 0.5), "large number": tried(int(1e300), 0.5),
+    "nan": tried(1, float("nan")), "array": tried(1, np.array([0.5])), "text": tried(1, "much"), "none": tried(1, None),
+    "negative": tried(-3, 0.5), "no config": {"tune_cfg": {}, "tune_result": 0.5}, "op": {"tune_cfg": {"op": [1]}},
+    "settings": {"tune_cfg": {"op": {("a", "b"): {"weight": {"dtype": {"x": [1]}}, "activation": 3}},
+                              "recipe_cfgs": {1: 2, "a": None}, "calib_sampling_size": np.arange(3)}},
+    "scales": {"tune_cfg": {}, "q_config": {"op": {("a", "b"): {"scale_info": {"x": [1, 2, 3], "y": ["z", None]}}}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", ODD.values(), ids=ODD)
+def test_odd_values_in_a_history(tmp_path: Path, entry: dict[str, Any]) -> None:
+    (tmp_path / "history.snapshot").write_bytes(snapshot([tried(1, 0.25), entry]))
+    for _ in range(2):
+        (found,) = inc_tb.import_workspace(tmp_path, tmp_path / "logs")
+        assert (found.name, len(found.runs)) == (tmp_path.name, 2)
+    accuracy = found.trials[1].accuracy
+    assert accuracy in (None, 0.5)
+    assert accuracy is not None or "the evaluation gave no finite number" in found.trials[1].notes
+
+
+def test_one_that_cannot_be_imported_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("bad", "good"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "history.snapshot").write_bytes(snapshot([tried(1, 0.25)]))
+    (tmp_path / "bad" / "history.snapshot").write_bytes(b"\x80\x02})" + b"\x85" * 300_000 + b"K\x01s.")
+    code, text, said = run(capsys, tmp_path, "--logdir", tmp_path / "logs", "--json")
+    assert code == 0
+    assert [found["name"] for found in json.loads(text)["runs"]] == ["good"]
+    assert "Left out:" in said
+
+
+def save(folder: Path, side: str, weights: Any, activations: Any) -> None:
+    place = folder / "inspect_saved" / side
+    place.mkdir(parents=True)
+    (place / "inspect_result.pkl").write_bytes(pickle.dumps({"weight": weights, "activation": activations}))
+
+
+def test_sequences_have_their_channels_last(tmp_path: Path) -> None:
+    """Samples, tokens, features: one feature is 200 times as large as the others."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(8, 12, 32)).astype(np.float32)
+    x[:, :, 5] *= 200
+    step = np.abs(x).max() / 127
+    for side, values in (("fp32", x), ("quan", rounded(x, step))):
+        save(tmp_path, side, {}, [{"a": {"a.output0": values[:4]}}, {"a": {"a.output0": values[4:]}}])
+    (tmp_path / "model_summary.txt").write_text("Total params: 1")
+    (found,) = inc_tb.import_workspace(tmp_path)
+    diagnosis = found.runs[0].diagnosis
+    assert diagnosis is not None
+    assert diagnosis.samples == 8
+    assert diagnosis.ops["a_channel_ratio"][0] > 100
+    assert len(diagnosis.channels[0].min) == 32
+
+
+def test_odd_tensors(tmp_path: Path) -> None:
+    odd = {
+        "nan": np.full((2, 3), np.nan, np.float32), "inf": np.full((2, 3), np.inf), "empty": np.zeros((0, 10**9)),
+        "scalar": np.array(2.0), "int8": np.arange(6, dtype=np.int8).reshape(2, 3), "text": np.array(["a"]),
+        "objects": np.array([None, "x"]), "five": np.ones((2, 3, 4, 2, 2)), "zero": np.zeros((2, 8, 4, 4)),
+        "shape": np.ones((2, 3)), "list": [1, 2], "none": None,
+    }  # fmt: skip
+    for side in ("fp32", "quan"):
+        values = {**odd, "shape": np.ones((3, 2))} if side == "quan" else odd
+        save(tmp_path, side, {name: {"w": value} for name, value in values.items()},
+             [{name: {"t": value} for name, value in values.items()}, None, 3])  # fmt: skip
+    (tmp_path / "inspect_saved" / "activation_min_max.pkl").write_bytes(
+        pickle.dumps({"nan": {"min": np.nan, "max": 1}, "inf": {"min": "x", "max": []}, "five": {"min": 0, "max": 4}})
+    )
+    (tmp_path / "model_summary.txt").touch()
+    (tmp_path / "activations_table.csv").write_text("OP name,MSE\n" + "".join(f"{name},1\n" for name in odd))
+    (found,) = inc_tb.import_workspace(tmp_path, tmp_path / "logs")
+    assert inc_tb.load(tmp_path / "logs" / found.name / "diagnosis").ops.count >= 5
+
+
+def test_what_appears_later_does_not_make_another_run(tmp_path: Path) -> None:
+    source = tmp_path / "2024"
+    source.mkdir()
+    (source / "history.snapshot").write_bytes(snapshot([tried(1, 0.5)]))
+    inc_tb.import_workspace(source, tmp_path / "logs")
+    (source / "deploy.yaml").write_text("device: cpu\n")
+    shutil.copy(DATA / "bench_int8" / "diagnosis.log", source)
+    for _ in range(2):
+        inc_tb.import_workspace(source, tmp_path / "logs")
+    assert [path.name for path in (tmp_path / "logs").iterdir()] == ["2024"]
+    assert inc_tb.load(tmp_path / "logs" / "2024" / "profile").profile is not None
 
 
 def test_equal_numbers_do_not_hide_each_other(tmp_path: Path) -> None:
@@ -605,6 +704,7 @@ def test_the_registry_of_neural_insights(
         ((), "neither PATH nor --insights was given"), (("x", "--insights"), "both PATH and --insights were given"),
         (("nowhere", "--watch"), "expected the folder in which a tuning runs"), ((".",), "holds nothing to import"),
         ((".", "--model", "no.onnx"), "holds nothing to import"),
+        ((".", "--watch", "--run", "../x"), "expected a name below the logdir"),
     ],
 )  # fmt: skip
 def test_wrong_use(

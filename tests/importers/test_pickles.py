@@ -120,6 +120,37 @@ def test_numbers_in_a_pickle_take_no_memory(tmp_path: Path) -> None:
         read(tmp_path, b"\x80\x04\x8e" + struct.pack("<Q", 1 << 60) + b"x.")
 
 
+BOMBS = {
+    "a tuple as deep as a key": b"\x80\x02})" + b"\x85" * 300_000 + b"K\x01s.",
+    "a tuple that doubles as a key": b"\x80\x02})" + b"2\x86" * 40 + b"K\x01s.",
+    "a list that doubles as a key": b"\x80\x02cbuiltins\ndict\n)R]" + b"2\x86" * 40 + b"K\x01s.",
+    "keys of one hash": pickle.dumps({i * (2**61 - 1): 0 for i in range(200)}),
+    "in a set": b"\x80\x04\x8f(" + b")" + b"2\x86" * 40 + b"\x90.",
+    "frozen": b"\x80\x04()" + b"2\x86" * 40 + b"\x91.",
+    "bytes": b"\x80\x05\x96" + struct.pack("<Q", 1 << 40) + b".",
+    "a number as bytes": b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR(I1\n(I2000000000\nt"
+    b"cnumpy\ndtype\n(S'u1'\ntRI00\nI2000000000\ntb.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("content", BOMBS.values(), ids=BOMBS)
+def test_small_files_take_neither_time_nor_memory(tmp_path: Path, content: bytes) -> None:
+    found = read_or_told(tmp_path, content)
+    assert isinstance(found, Unknown) or found.startswith(f"{tmp_path / 'some.pkl'}: ")
+
+
+def test_long_names_are_cut(tmp_path: Path) -> None:
+    told = read_or_told(tmp_path, b"c" + b"a" * 1_000_000 + b"\nb\n.")
+    assert len(told) < 500
+
+
+@pytest.mark.parametrize("name", ["numpy.bool_", "pathlib.PosixPath", "ml_dtypes.bfloat16", "transformers.x.Batch"])
+def test_harmless_classes_of_others_do_not_spoil_a_file(tmp_path: Path, name: str) -> None:
+    module, _, last = name.rpartition(".")
+    content = b"\x80\x02}X\x01\x00\x00\x00ac" + f"{module}\n{last}\n".encode() + b")Rs."
+    assert read(tmp_path, content) == {"a": Unknown(name)}
+
+
 def test_what_holds_itself_or_multiplies(tmp_path: Path) -> None:
     own: list[Any] = []
     own.append(own)

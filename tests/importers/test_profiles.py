@@ -389,6 +389,10 @@ def test_each_is_a_run_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert logged.notes == runs[0]["notes"]
     assert list((logdir / "fp32" / "plugins" / "profile").glob("*/*.xplane.pb"))
     assert run(capsys, tmp_path / "bench" / "fp32", "--logdir", logdir, "--json")[0] == 0
+    assert sorted(path.name for path in logdir.iterdir()) == ["fp32", "int8"]
+    shutil.rmtree(tmp_path / "bench" / "fp32")
+    shutil.copytree(BENCH["int8"], tmp_path / "bench" / "fp32")
+    assert run(capsys, tmp_path / "bench" / "fp32", "--logdir", logdir, "--json")[0] == 0
     assert sorted(path.name for path in logdir.iterdir()) == ["fp32", "fp32-2", "int8"]
 
 
@@ -415,13 +419,12 @@ def test_names_of_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
 
 
 def test_a_name_for_several_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, text, _ = run(capsys, DATA, "--logdir", tmp_path, "--run", "old", "--json")
-    assert code == 0
-    assert [listed["name"] for listed in json.loads(text)["runs"]] == ["old/bench_fp32", "old/bench_int8"]
-    code, _, said = run(capsys, DATA, "--logdir", tmp_path, "--run", "old")
-    assert code == 2
-    assert "--run old:" in said
-    assert "is there already; expected a new name" in said
+    for name, folder in BENCH.items():
+        shutil.copytree(folder, tmp_path / "in" / name)
+    for _ in range(2):
+        code, text, _ = run(capsys, tmp_path / "in", "--logdir", tmp_path / "logs", "--run", "old", "--json")
+        assert code == 0
+        assert [listed["name"] for listed in json.loads(text)["runs"]] == ["old/fp32", "old/int8"]
 
 
 def test_one_of_several_that_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,14 +15,15 @@ from inc_tb.importers.neural_compressor.added import estimate_added
 from inc_tb.importers.neural_compressor.dump import DOUBLED_WEIGHTS, Dump, pair_up, read_dump, read_ranges
 from inc_tb.importers.neural_compressor.layout import Layout, as_ops, config_columns, layout_of
 from inc_tb.importers.neural_compressor.tables import Row, read_tables
+from inc_tb.importers.neural_compressor.trials import fallback_of
 from inc_tb.judge import judge
 from inc_tb.metrics import op_table
 from inc_tb.records import GraphNode, Op, OpTable, Value
 from inc_tb.stats import PairStats
 
 _MSE = (
-    "MSE (INC) is Neural Compressor's own: each tensor scaled to 0…1 by its own range first, and of "
-    "activations only the first sample. It hides outliers; the other columns are computed from the dumped tensors"
+    "MSE (INC) is Neural Compressor's own measure: each tensor scaled to 0…1 by its own range first, and in its "
+    "activation table of the first sample only. It hides outliers, so do not rank by it"
 )
 _INPUTS = (
     "ONNX: the tensor and the MSE in a row of Neural Compressor's activation table are those of the op's input, its "
@@ -54,6 +55,16 @@ class Files(NamedTuple):
         has_tensors = any(side.get("weight") or any(side.get("activation") or ()) for side in self.sides.values())
         return not (has_tensors or self.activations or self.weights)
 
+    @property
+    def ops(self) -> list[str]:
+        """Every op that is named anywhere."""
+        dumped = [
+            batch for side in self.sides.values() for batch in side.get("activation") or () if isinstance(batch, dict)
+        ]
+        dumped += [found for side in self.sides.values() if isinstance(found := side.get("weight"), dict)]
+        tables = (self.ranges, self.activations, self.weights)
+        return list(dict.fromkeys(str(op) for names in (*dumped, *tables) for op in names))
+
 
 NOTHING = Files({"fp32": {}, "quan": {}}, {}, {}, {})
 
@@ -72,10 +83,8 @@ def as_diagnosis(
     names: tuple[str, str] = ("", ""),
 ) -> Diagnosis | None:
     """None where not even the ops are known."""
-    known = files.ranges or dict.fromkeys([*files.activations, *files.weights], (0.0, 0.0))
-    layout = layout_of(tune_cfg, q_config, graph, framework, files.ranges)
-    if not layout.nodes:
-        layout = layout_of({"op": {(op, ""): {} for op in known}}, {}, (), framework, files.ranges)
+    known = tune_cfg if tune_cfg.get("op") or graph else {"op": {(op, ""): {} for op in files.ops}}
+    layout = layout_of(known, q_config, graph, framework, files.ranges)
     dump = pair_up(files.sides, layout, framework, tune_cfg, files.ranges)
     ops = as_ops(layout, tune_cfg, framework)
     if not ops:
@@ -86,7 +95,7 @@ def as_diagnosis(
     suggestions = judge(measurements, framework)
     for suggestion in suggestions:  # the tool that they have comes first
         suggestion.recipes = dict(sorted(suggestion.recipes.items(), key=lambda item: item[0] != "inc"))
-    table = _with_their_numbers(op_table(measurements), layout, dump, files, framework)
+    table = _with_their_numbers(op_table(measurements), layout, dump, files, framework, fallback_of(tune_cfg))
     table = table.replaced(config_columns(ops, tune_cfg)) if tune_cfg.get("op") else table
     by_name = {op.name: op for op in ops}
     chosen = {key: stats for key, stats in collected.items() if key[1] in STORED}
@@ -131,7 +140,9 @@ def _say_what_is_missing(ops: Sequence[Op], collected: Mapping[Key, PairStats], 
             op.note = _NO_TENSORS if has_nothing else dump.why_not.get(op.name, _NOT_DUMPED)
 
 
-def _with_their_numbers(table: OpTable, layout: Layout, dump: Dump, files: Files, framework: str) -> OpTable:
+def _with_their_numbers(
+    table: OpTable, layout: Layout, dump: Dump, files: Files, framework: str, kept: Collection[str]
+) -> OpTable:
     """Their MSE with the tensor that it is about, and whatever only their files know."""
     cells: dict[str, dict[str, float]] = defaultdict(dict)
     for op, row in files.activations.items():
@@ -141,7 +152,7 @@ def _with_their_numbers(table: OpTable, layout: Layout, dump: Dump, files: Files
     for op, (low, high) in files.ranges.items():
         cells["a_min"][op], cells["a_max"][op] = low, high
     for op, row in files.weights.items():
-        for column, value in (_halved(op, row) if framework == "tensorflow" else row).items():
+        for column, value in (_halved(op, row) if framework == "tensorflow" and op not in kept else row).items():
             cells[column][op] = value
     for op, (low, high) in dump.weight_ranges.items():
         cells["w_min"][op], cells["w_max"][op] = low, high

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 
 from inc_tb.capture import Array, Pair, Role
 from inc_tb.importers.neural_compressor.layout import Layout, base_name, grid_of, weight_axis
-from inc_tb.importers.neural_compressor.trials import op_configs, part_of
+from inc_tb.importers.neural_compressor.trials import number_of, op_configs, part_of, text_of
 from inc_tb.importers.pickles import read_if_there
 from inc_tb.records import Quantization
 
@@ -61,8 +62,9 @@ def read_ranges(folder: Path, notes: list[str]) -> dict[str, tuple[float, float]
     """What the calibration saw of each op's output."""
     found = {}
     for op, seen in read_if_there(folder / FOLDER / "activation_min_max.pkl", notes).items():
-        if isinstance(seen, dict) and {"min", "max"} <= set(seen):
-            found[str(op)] = float(np.min(seen["min"])), float(np.max(seen["max"]))
+        low, high = (number_of(seen.get(name)) if isinstance(seen, dict) else None for name in ("min", "max"))
+        if low is not None and high is not None:
+            found[str(op)] = low, high
     return found
 
 
@@ -75,7 +77,7 @@ def pair_up(
 ) -> Dump:
     """Also gives the layout's ops the grids that can be read off their values."""
     dump = Dump()
-    patterns = {name: str(part_of(config, "pattern").get("sequence", "")) for name, _, config in op_configs(tune_cfg)}
+    patterns = {name: text_of(part_of(config, "pattern").get("sequence")) for name, _, config in op_configs(tune_cfg)}
     weights = _weights(sides, layout, framework, patterns, dump)
     outputs = (
         _inputs_as_outputs(sides, layout, dump) if framework == "onnx" else _outputs(sides, framework, ranges, dump)
@@ -83,12 +85,13 @@ def pair_up(
     dump.pairs = [*weights, *outputs]
     for op, sequence in patterns.items():
         dump.joined.update(dict.fromkeys(layout.followers(op, sequence.split(",")[1:]), op))
-    for pair in dump.pairs:
+    samples: dict[str, int] = defaultdict(int)
+    for pair in (pair for pair in dump.pairs if pair.role == "output"):
+        samples[pair.op] += len(pair.reference) if pair.reference.ndim else 1
         node = layout.node(pair.op)
-        if pair.role == "output":
-            dump.samples = max(dump.samples, len(pair.reference) if pair.reference.ndim else 1)
-            if node is not None and node.grid is None:
-                node.grid = _grid_in(pair.quantized, ranges.get(pair.op))
+        if node is not None and node.grid is None:
+            node.grid = _grid_in(pair.quantized, ranges.get(pair.op))
+    dump.samples = max(samples.values(), default=0)
     return dump
 
 
@@ -100,8 +103,12 @@ def _batches(sides: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[Mapping[s
 
 def _first(tensors: Any) -> tuple[str, Array] | None:
     """An op's only tensor, or the first of them."""
-    found = [(str(n), v) for n, v in tensors.items() if isinstance(v, np.ndarray)] if isinstance(tensors, dict) else []
+    found = [(str(n), v) for n, v in tensors.items() if _is_tensor(v)] if isinstance(tensors, dict) else []
     return found[0] if found else None
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biuf" and value.size > 0
 
 
 def _inputs_as_outputs(sides: Mapping[str, Mapping[str, Any]], layout: Layout, dump: Dump) -> list[Pair]:
@@ -127,7 +134,9 @@ def _inputs_as_outputs(sides: Mapping[str, Mapping[str, Any]], layout: Layout, d
             dump.rows[op] = writer
             reference, quantized = _floats(ours[1], theirs[1])
             role: Role = "output" if writer else "input"
-            pair = Pair(writer or op, end, role, reference, quantized, _channels(reference, 1))
+            pair = Pair(
+                writer or op, end, role, reference, quantized, _channels(reference, _activation_axis(reference))
+            )
             found.setdefault((pair.op, role, batch), pair)
     if two_inputs:
         told = f"; in {_listed(unlike)} it kept different ones of the two models, which are left out" if unlike else ""
@@ -155,14 +164,14 @@ def _outputs(
                 dump.why_not[op] = f"the dumped tensors have shapes {reference.shape} and {quantized.shape}"
                 continue
             dump.rows[op] = op
-            if framework == "torch" and quantized.min(initial=0.0) >= 0 > reference.min(initial=0.0):
+            if framework == "torch" and quantized.min() >= 0 > reference.min() and quantized.max() > 0:
                 before_relu.append(op)
                 reference = np.maximum(reference, 0)
             factor = _factor(reference, quantized, ranges.get(op)) if framework == "tensorflow" else 1.0
             if factor != 1.0:
                 scaled.append(op)
                 quantized = quantized / np.float32(factor)
-            axis = -1 if framework == "tensorflow" else 1
+            axis = -1 if framework == "tensorflow" else _activation_axis(reference)
             pairs.append(Pair(op, ours[0], "output", reference, quantized, _channels(reference, axis)))
     if before_relu:
         dump.notes.append(
@@ -203,15 +212,14 @@ def _weights(
         ours = {str(n): v for n, v in fp32[op].items()} if isinstance(fp32[op], dict) else {}
         given = quan[op] if isinstance(quan.get(op), dict) else {}
         theirs = {_plain_name(n): v for n, v in given.items()}
-        ranges = {name: v for name, v in ours.items() if isinstance(v, list) and len(v) == 2 and name in theirs}
-        if ranges:
+        ranges = [_range(v) for name, v in ours.items() if name in theirs and _range(v) is not None]
+        if ranges and ranges[0] is not None:
             only_ranges.append(op)
-            low, high = next(iter(ranges.values()))
-            dump.weight_ranges[str(op)] = float(low), float(high)
+            dump.weight_ranges[str(op)] = ranges[0]
         both = [
             name
             for name, v in ours.items()
-            if isinstance(v, np.ndarray) and isinstance(theirs.get(name), np.ndarray) and v.shape == theirs[name].shape
+            if _is_tensor(v) and _is_tensor(theirs.get(name)) and v.shape == theirs[name].shape
         ]
         if not both:
             continue
@@ -251,12 +259,23 @@ def _notes_on_weights(doubled: list[str], depthwise: list[str], only_ranges: lis
     return notes
 
 
+def _range(value: Any) -> tuple[float, float] | None:
+    """Of [smallest, largest]."""
+    numbers = [number_of(end) for end in value] if isinstance(value, list) and len(value) == 2 else []
+    return (numbers[0], numbers[1]) if numbers and None not in numbers else None  # type: ignore[return-value]
+
+
 def _plain_name(tensor: Any) -> str:
     return base_name(str(tensor).removesuffix(_INT8))
 
 
 def _floats(reference: Array, quantized: Array) -> tuple[Array, Array]:
     return np.ascontiguousarray(reference, np.float32), np.ascontiguousarray(quantized, np.float32)
+
+
+def _activation_axis(array: Array) -> int:
+    """Of images behind the samples, of sequences last; not in TensorFlow."""
+    return 1 if array.ndim > 3 else -1
 
 
 def _channels(array: Array, axis: int) -> int | None:
@@ -278,11 +297,12 @@ def _step_of(values: Array) -> float | None:
     levels = np.unique(values[np.isfinite(values)])
     if not 8 <= len(levels) <= _LEVELS:
         return None
-    step = float(np.diff(levels).min())
+    step = float(np.diff(levels.astype(np.float64)).min())
     counts = levels / step
-    if step <= 0 or np.ptp(counts) > _LEVELS:
+    if np.ptp(counts) > _LEVELS:
         return None
-    step *= float(np.median(counts[counts != 0] / np.round(counts[counts != 0])))  # the smallest difference is rough
+    whole = np.abs(counts) >= 1
+    step *= float(np.median(counts[whole] / np.round(counts[whole])))  # the smallest difference is rough
     off = np.abs(levels / step - np.round(levels / step)).max()
     return step if off < _OFF_GRID else None
 

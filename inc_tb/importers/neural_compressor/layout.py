@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from inc_tb.importers.neural_compressor.trials import number_of, op_configs, part_of, precision_of
+from inc_tb.importers.neural_compressor.trials import number_of, op_configs, part_of, precision_of, text_of
 from inc_tb.records import GraphNode, Op, Quantization
 
 _LIMITS = {"uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767)}
@@ -98,7 +99,7 @@ def layout_of(
     elif graph:
         found = Layout(list(_from_graph(graph, {name for name, _, _ in op_configs(tune_cfg)} | set(ranges))))
     else:
-        found = Layout(_from_order(tune_cfg, ranges, framework), is_guess=True)
+        found = Layout(_from_order(tune_cfg, framework), is_guess=True)
     settings = {name: config for cfg in (tune_cfg, q_config) for name, _, config in op_configs(cfg)}
     for node in found.nodes:
         if node.grid is None:
@@ -129,13 +130,13 @@ def config_columns(ops: Iterable[Op], tune_cfg: Mapping[Any, Any]) -> dict[str, 
     quantized = [row if _is_quantized(row) else {} for row in rows]
     activations, weights = ([part_of(row, side) for row in quantized] for side in ("activation", "weight"))
     return {
-        "act_dtype": [str(row.get("dtype", "")) for row in activations],
+        "act_dtype": [text_of(row.get("dtype")) for row in activations],
         "act_scheme": [
-            "dynamic" if row.get("quant_mode") == "dynamic" else _SCHEMES.get(str(row.get("scheme")), "")
+            "dynamic" if row.get("quant_mode") == "dynamic" else _SCHEMES.get(text_of(row.get("scheme")), "")
             for row in activations
         ],
-        "weight_dtype": [str(row.get("dtype", "")) for row in weights],
-        "weight_granularity": [str(row.get("granularity", "")).replace("_", " ") for row in weights],
+        "weight_dtype": [text_of(row.get("dtype")) for row in weights],
+        "weight_granularity": [text_of(row.get("granularity")).replace("_", " ") for row in weights],
     }
 
 
@@ -149,7 +150,7 @@ def _from_scales(q_config: Mapping[Any, Any]) -> Iterable[Node]:
             continue
         stored = scales[tensors[-1]]
         zero_point, scale = stored if isinstance(stored, list | tuple) and len(stored) == 2 else (None, None)
-        dtype = str(part_of(config, "activation").get("dtype", ""))
+        dtype = text_of(part_of(config, "activation").get("dtype"))
         yield Node(name, kind, tensors[:-1], tensors[-1], grid_of(dtype, number_of(scale), number_of(zero_point)))
 
 
@@ -166,9 +167,9 @@ def _from_graph(graph: Sequence[GraphNode], known: set[str]) -> Iterable[Node]:
             yield Node(node.name, node.type, reads, written[node.name])
 
 
-def _from_order(tune_cfg: Mapping[Any, Any], ranges: Iterable[str], framework: str) -> list[Node]:
+def _from_order(tune_cfg: Mapping[Any, Any], framework: str) -> list[Node]:
     """TensorFlow's configs begin at the output."""
-    types = {name: kind for name, kind, _ in op_configs(tune_cfg)} or dict.fromkeys(ranges, "")
+    types = {name: kind for name, kind, _ in op_configs(tune_cfg)}
     names = list(types)[::-1] if framework == "tensorflow" else list(types)
     chain = zip([None, *names[:-1]], names, strict=True) if names else ()
     return [Node(name, types[name], [before] if before is not None else [], name) for before, name in chain]
@@ -177,7 +178,7 @@ def _from_order(tune_cfg: Mapping[Any, Any], ranges: Iterable[str], framework: s
 def _grid(config: Mapping[str, Any], seen: tuple[float, float] | None) -> Quantization | None:
     """From the scale of the config (torch), or from the range that the calibration has seen (TensorFlow)."""
     activation = part_of(config, "activation")
-    dtype, scale = str(activation.get("dtype", "")), number_of(activation.get("scale"))
+    dtype, scale = text_of(activation.get("dtype")), number_of(activation.get("scale"))
     if scale is not None:
         return grid_of(dtype, scale, number_of(activation.get("zero_point")))
     if seen is None or dtype not in ("int8", "uint8") or (activation.get("scheme") == "asym" and seen[0] < 0):
@@ -190,14 +191,14 @@ def _grid(config: Mapping[str, Any], seen: tuple[float, float] | None) -> Quanti
 
 def grid_of(dtype: str, scale: float | None, zero_point: float | None) -> Quantization | None:
     """One scale for a tensor of this type, if it is one."""
-    if dtype not in _LIMITS or scale is None or scale <= 0 or zero_point is None:
+    if dtype not in _LIMITS or scale is None or not 0 < scale < math.inf or zero_point is None:
         return None
     return Quantization(dtype, np.array([scale], np.float32), np.array([int(zero_point)]), *_LIMITS[dtype])
 
 
 def _weight(config: Mapping[str, Any], kind: str, framework: str) -> Quantization | None:
     weight = part_of(config, "weight")
-    dtype = str(weight.get("dtype", ""))
+    dtype = text_of(weight.get("dtype"))
     if not _is_quantized(config) or dtype not in _LIMITS:
         return None
     low, high = _LIMITS[dtype]

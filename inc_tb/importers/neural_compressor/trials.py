@@ -11,6 +11,7 @@ from inc_tb.records import Trial
 
 NOT_EVALUATED = -1
 """The accuracy that it writes where there was no evaluation function."""
+_NOT_EVALUATED = "Neural Compressor had no evaluation function: nothing says how accurate this model is"
 _OBJECTIVES = {"performance": "evaluation_s", "footprint": "python_memory_mb", "modelsize": "size_mb"}
 """Its objectives, as what it measures: the whole evaluation, not one run; allocations of Python only."""
 _SETTINGS = {
@@ -49,8 +50,6 @@ def as_trial(
 ) -> Trial:
     """`result` is (accuracy, [objective, …]) or the accuracy alone; `config` holds settings of the whole tuning."""
     accuracy, measured, notes = _split(result)
-    if accuracy is None and not notes:
-        notes = ["Neural Compressor had no evaluation function: nothing says how accurate this model is"]
     named = {
         _OBJECTIVES.get(kind.lower(), kind): value for kind, value in zip(objectives, measured, strict=False)
     }  # fmt: skip
@@ -89,7 +88,7 @@ def fallback_of(tune_cfg: Mapping[Any, Any]) -> list[str]:
 
 def precision_of(config: Mapping[str, Any]) -> str:
     """That of the op's activations, or of its weights where only those are quantized."""
-    activation, weight = (str(part_of(config, side).get("dtype", "")) for side in ("activation", "weight"))
+    activation, weight = (text_of(part_of(config, side).get("dtype")) for side in ("activation", "weight"))
     if activation in _FLOATS and weight and weight not in _FLOATS:
         return weight
     return activation or weight
@@ -101,14 +100,13 @@ def settings_of(tune_cfg: Mapping[Any, Any]) -> dict[str, Any]:
     found: dict[str, Any] = dict.fromkeys(_ALWAYS, "")
     for side, names in _SETTINGS.items():
         for name in names:
-            counted = Counter(
-                str(value) for config in quantized if (value := part_of(config, side).get(name)) is not None
-            )
+            counted = Counter(value for config in quantized if (value := text_of(part_of(config, side).get(name))))
             if counted:
                 found[f"{side}_{name}"] = " / ".join(value for value, _ in counted.most_common())
-    found["calibration_samples"] = tune_cfg.get("calib_sampling_size", "")
+    samples = number_of(tune_cfg.get("calib_sampling_size"))
+    found["calibration_samples"] = "" if samples is None else int(samples)
     recipes = tune_cfg.get("recipe_cfgs")
-    for name, value in sorted(recipes.items()) if isinstance(recipes, Mapping) else ():
+    for name, value in sorted(recipes.items(), key=str) if isinstance(recipes, Mapping) else ():
         if isinstance(value, bool | int | float | str):
             found[str(name)] = value
     return found
@@ -132,24 +130,33 @@ def part_of(config: Mapping[str, Any], side: str) -> Mapping[str, Any]:
 def _split(result: Any) -> tuple[float | None, list[float], list[str]]:
     """Accuracy, objectives, and what is odd about them. Several metrics are several accuracies, of which one counts."""
     accuracy, measured = result if isinstance(result, tuple | list) and len(result) == 2 else (result, [])
-    notes = []
-    if isinstance(accuracy, list | tuple):
-        notes = [
-            f"several metrics were evaluated ({', '.join(map(str, accuracy))}); the first one is the accuracy here"
-        ]
-        accuracy = accuracy[0] if accuracy else None
-    number = number_of(accuracy)
-    is_none = number == NOT_EVALUATED and list(_flat(measured)) in ([], [0])
-    return (None if is_none else number), [n for v in _flat(measured) if (n := number_of(v)) is not None], notes
+    notes, accuracies = [], _flat(accuracy)
+    if len(accuracies) > 1:
+        told = ", ".join(str(number_of(value)) for value in accuracies)
+        notes = [f"several metrics were evaluated ({told}); the first one is the accuracy here"]
+    number = number_of(accuracies[0]) if accuracies else None
+    objectives = [number_of(value) for value in _flat(measured)]
+    if number == NOT_EVALUATED and objectives in ([], [0]):
+        return None, [], [_NOT_EVALUATED]
+    if number is None:
+        notes.append("the evaluation gave no finite number")
+    return number, [value for value in objectives if value is not None], notes
 
 
-def _flat(measured: Any) -> Sequence[Any]:
-    return measured if isinstance(measured, list | tuple) else [measured]
+def _flat(measured: Any) -> list[Any]:
+    found = measured.tolist() if hasattr(measured, "tolist") else measured
+    return list(found) if isinstance(found, list | tuple) else [found]
+
+
+def text_of(value: Any) -> str:
+    """Of a setting; "" for what is none, which may take any time to print."""
+    return str(value) if isinstance(value, str | bool | int | float) else ""
 
 
 def number_of(value: Any) -> float | None:
+    """Where it is one, and finite."""
     try:
-        found = float(value)
-    except (TypeError, ValueError):
+        found = float(value) if isinstance(value, bool | int | float | str) or hasattr(value, "__float__") else math.nan
+    except (TypeError, ValueError, OverflowError):
         return None
     return found if math.isfinite(found) else None

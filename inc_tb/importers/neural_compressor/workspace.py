@@ -14,7 +14,7 @@ from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, IncTbError
 from inc_tb.importers.neural_compressor.diagnosed import NOTHING, Files, as_diagnosis, read_files
 from inc_tb.importers.neural_compressor.dump import FOLDER
-from inc_tb.importers.neural_compressor.history import Session, read_history, read_log
+from inc_tb.importers.neural_compressor.history import Session, place_of, read_history, read_log
 from inc_tb.importers.neural_compressor.layout import scales_in
 from inc_tb.importers.neural_compressor.trials import op_configs
 from inc_tb.importers.pickles import read_if_there
@@ -92,7 +92,7 @@ def read_workspace(folder: Path, name: str, model: Any = None) -> Imported:
     graph = () if has_scales else _graph(folder, model, framework, found)
     settings = dict(_DEPLOYED.findall(_text(folder / "deploy.yaml")))
     for number, session in enumerate(sessions, start=1):
-        place = f"session-{number}/" if len(sessions) > 1 else ""
+        place = place_of(number)
         for attempt in session.attempts:
             attempt.trial.config.update(settings)
             is_last = session is sessions[-1] and attempt is session.attempts[-1]
