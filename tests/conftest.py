@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ import hypothesis
 import numpy as np
 import pytest
 
+from tests.cpu import saturates
 from tests.digits import DATA, digits
 
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # not everywhere by default, and int8 kernels need it
 # A shared machine may stall for longer than a test takes.
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
@@ -32,7 +35,7 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 
         target = folder / f"{name}-{'-'.join(f'{k}={v}' for k, v in sorted(options.items()))}.onnx".replace("/", "_")
         if not target.exists():
-            quantize_static(DATA / f"{name}.onnx", target, Reader(), **options)
+            quantize_static(DATA / f"{name}.onnx", target, Reader(), **{"reduce_range": saturates(), **options})
         return target
 
     return quantize

@@ -26,6 +26,7 @@ from inc_tb import OnnxRuntimeQuantizer, Trial, Tuned, tune
 from inc_tb.demo import load_digits
 from inc_tb.errors import DataError, IncTbError, ModelError, UsageError
 from inc_tb.eventfile import event_files, read_events
+from tests.cpu import saturates
 from tests.digits import DATA, digits
 
 HARD, CLEAN = DATA / "hard.onnx", DATA / "clean.onnx"
@@ -290,7 +291,9 @@ def test_the_others_need_more_trials_and_more_ops(by_strategy: Callable[[str], T
     found, best = by_strategy(strategy), by_strategy("probe")
     assert found.met
     assert len(found.trials) > len(best.trials)
-    assert set(found.best.fallback) > set(CULPRITS)
+    assert set(found.best.fallback) >= set(CULPRITS)
+    # On processors without VNNI the culprits lose so much that mse_v2 takes no others along.
+    assert set(found.best.fallback) > set(CULPRITS) or (saturates() and strategy == "mse_v2")
 
 
 def test_what_was_proved_becomes_the_first_suggestion_of_the_first_trial(by_strategy: Callable[[str], Tuned]) -> None:
@@ -747,10 +750,8 @@ def test_one_large_row_of_weights_is_cured_by_a_scale_for_each_channel(tmp_path:
     x[:, 9] = x[:, 8]
     nodes = [node("Gemm", "x", "w", "h", transB=1), node("Relu", "h", "r"), node("MatMul", "r", "w2", "y")]
     model = save(tmp_path / "m.onnx", nodes, {"w": w, "w2": random.normal(size=(12, 6))}, [10])
-    found = tune(
-        model, x[:64], same_class_as(model, x), tolerance=0.08, quantizer=OnnxRuntimeQuantizer(format=form),
-        logdir=tmp_path / "log",
-    )  # fmt: skip
+    tool = OnnxRuntimeQuantizer(format=form, reduce_range=saturates())
+    found = tune(model, x[:64], same_class_as(model, x), tolerance=0.08, quantizer=tool, logdir=tmp_path / "log")
     check_cured(found, "a scale for each channel of the weights", per_channel=True)
 
 
@@ -787,7 +788,10 @@ def test_one_value_far_out_is_cured_by_percentiles(tmp_path: Path) -> None:
         node("MatMul", "f", "e", "y"),
     ]  # fmt: skip
     model = save(tmp_path / "m.onnx", nodes, {"w": np.ones((1, 1, 1, 1)), "e": w - w.mean(axis=0)}, [1, 8, 8])
-    found = tune(model, {"x": calibrating}, same_class_as(model, x), tolerance=0.1, logdir=tmp_path / "log")
+    found = tune(
+        model, {"x": calibrating}, same_class_as(model, x), tolerance=0.1, logdir=tmp_path / "log",
+        quantizer=OnnxRuntimeQuantizer(reduce_range=saturates()),
+    )  # fmt: skip
     check_cured(found, "calibration by percentiles", calibrator="percentile")
 
 

@@ -13,6 +13,8 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
+from tests.cpu import saturates
+
 Array = npt.NDArray[Any]
 Feeds = Mapping[str, Array]
 
@@ -257,16 +259,17 @@ def static(
 ) -> Path:
     """The model, quantized with ranges from `feeds`."""
     target = path.with_name(f"{path.stem}-{form}-{act}-{weight}-{more.get('per_channel', False)}.onnx")
+    is_signed = weight == "QInt8" or more.get("per_channel", False)
     quantize_static(
         path, target, Reader(feeds), quant_format=QuantFormat[form], activation_type=QuantType[act],
-        weight_type=QuantType[weight], **more,
+        weight_type=QuantType[weight], **{"reduce_range": is_signed and saturates(), **more},
     )  # fmt: skip
     return target
 
 
 def dynamic(path: Path, **more: Any) -> Path:
     target = path.with_name(f"{path.stem}-dynamic.onnx")
-    quantize_dynamic(path, target, **more)
+    quantize_dynamic(path, target, **{"reduce_range": saturates(), **more})
     return target
 
 

@@ -19,6 +19,7 @@ import inc_tb
 from inc_tb.integrations.neural_compressor import log
 from inc_tb.integrations.neural_compressor.configs import fallback_of, settings_of
 from tests.digits import digits
+from tests.hard_network import Network, evaluation
 from tests.integrations.tiny import FILTERS, assert_unchanged, fresh, state
 from tests.tensorboards import LOADERS
 from tests.test_recipes_in_tools import install
@@ -32,37 +33,10 @@ pytestmark = [
 IMAGES = torch.tensor(digits(200))
 
 
-class Network(nn.Module):
-    """Its own answers are the truth. Two channels are hundreds of times as large as the others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, 2, padding=1)
-        self.fc = nn.Linear(8 * 4 * 4, 10)
-        with torch.no_grad():
-            self.conv1.weight[:2] *= 300
-            self.conv2.weight[:, :2] /= 300
-
-    def forward(self, image: torch.Tensor) -> Any:
-        x = torch.relu(self.conv2(torch.relu(self.conv1(image))))
-        return self.fc(x.flatten(1))
-
-
 @pytest.fixture
 def network() -> Network:
     fresh()
     return Network().eval()
-
-
-def evaluation(network: nn.Module) -> Callable[[Any], float]:
-    with torch.no_grad():
-        own = network(IMAGES).argmax(1)
-
-    def evaluate(model: Any) -> float:
-        with torch.no_grad():
-            return float((model(IMAGES).argmax(1) == own).float().mean())
-
-    return evaluate
 
 
 def calibrate(model: Any) -> None:
@@ -98,7 +72,7 @@ def runs(logdir: Path) -> list[Any]:
 
 def test_static(network: Network, tmp_path: Path) -> None:
     results: list[float] = []
-    evaluate = evaluation(network)
+    evaluate = evaluation(network, IMAGES)
 
     def evaluate_and_look(model: Any) -> float:
         """Every trial before this one is complete."""
@@ -130,7 +104,7 @@ def test_weights_only_has_no_calibration(network: Network, tmp_path: Path) -> No
     from neural_compressor.torch.quantization import RTNConfig
 
     with log(tmp_path):
-        tuned(network, [RTNConfig(bits=4), RTNConfig(bits=8)], evaluation(network))
+        tuned(network, [RTNConfig(bits=4), RTNConfig(bits=8)], evaluation(network, IMAGES))
     first = runs(tmp_path)[0]
     assert first.diagnosis.samples == 32
     assert first.diagnosis.reference == "Network"
@@ -163,7 +137,7 @@ def test_the_tuning_and_its_models_are_as_without(network: Network, tmp_path: Pa
     for logged in (nullcontext(), log(tmp_path)):
         fresh(1)
         results: list[float] = []
-        evaluate = evaluation(network)
+        evaluate = evaluation(network, IMAGES)
 
         def noisy(model: Any, evaluate: Any = evaluate, results: list[float] = results) -> float:
             results.append(evaluate(model) - float(torch.rand(1)) / 1000)
@@ -191,7 +165,7 @@ def test_a_folder_that_cannot_be_written(network: Network, tmp_path: Path) -> No
     (tmp_path / "logs").write_text("a file")
     configs = [static(), static("conv1", "conv2")]
     with pytest.warns(RuntimeWarning, match="a trial was not logged") as warned, log(tmp_path / "logs"):
-        assert tuned(exported(network), configs, evaluation(network), run_fn=calibrate) is not None
+        assert tuned(exported(network), configs, evaluation(network, IMAGES), run_fn=calibrate) is not None
     assert len([w for w in warned if "the tuning goes on" in str(w.message)]) == 1
 
 
@@ -200,7 +174,7 @@ def test_two_tunings(network: Network, tmp_path: Path) -> None:
 
     with log(tmp_path) as logged:
         for _ in range(2):
-            tuned(network, [RTNConfig(bits=8)], evaluation(network))
+            tuned(network, [RTNConfig(bits=8)], evaluation(network, IMAGES))
     assert logged.runs == [tmp_path / "trial-001", tmp_path / "tuning-2" / "trial-001"]
 
 

@@ -2,51 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
 import inc_tb
 from inc_tb.integrations.neural_compressor import log
+from tests.hard_network import Network, evaluation
 from tests.neural_compressor_2.tuned import IMAGES, Loader, config, fit, history
-
-
-class Network(nn.Module):
-    """Its own answers are the truth. Two channels are hundreds of times as large as the others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, 2, padding=1)
-        self.fc = nn.Linear(8 * 4 * 4, 10)
-        with torch.no_grad():
-            self.conv1.weight[:2] *= 300
-            self.conv2.weight[:, :2] /= 300
-
-    def forward(self, image: torch.Tensor) -> Any:
-        x = torch.relu(self.conv2(torch.relu(self.conv1(image))))
-        return self.fc(x.flatten(1))
 
 
 @pytest.fixture
 def network() -> Network:
     torch.manual_seed(0)
     return Network().eval()
-
-
-def evaluation(network: Network) -> Callable[[Any], float]:
-    images = torch.tensor(IMAGES)
-    with torch.no_grad():
-        own = network(images).argmax(1)
-
-    def evaluate(model: Any) -> float:
-        with torch.no_grad():
-            return float((model(images).argmax(1) == own).float().mean())
-
-    return evaluate
 
 
 def loader() -> Loader:
@@ -63,7 +34,7 @@ def types(run: Any) -> dict[str, str]:
 
 def test_static(network: Network, tmp_path: Path, workspace: Path) -> None:
     with log(tmp_path):
-        fit(evaluation(network), config("mse_v2", 6), network, loader())
+        fit(evaluation(network, torch.tensor(IMAGES)), config("mse_v2", 6), network, loader())
     found = runs(tmp_path)
     assert [run.trial.accuracy for run in found] == list(history(workspace).values())
     assert len(found) > 2
@@ -79,7 +50,7 @@ def test_static(network: Network, tmp_path: Path, workspace: Path) -> None:
 
 def test_dynamic(network: Network, tmp_path: Path) -> None:
     with log(tmp_path):
-        fit(evaluation(network), config(approach="dynamic"), network, loader())
+        fit(evaluation(network, torch.tensor(IMAGES)), config(approach="dynamic"), network, loader())
     first = runs(tmp_path)[0]
     assert first.trial.config["activation_quant_mode"] == "dynamic"
     assert types(first) | {"fc": "int8", "conv1": ""} == types(first)

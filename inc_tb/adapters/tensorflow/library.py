@@ -1,7 +1,10 @@
 """TensorFlow, loaded without its greetings."""
 
+import os
+
 from inc_tb.adapters.tensorflow.quiet import quiet
 
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # int8 graphs need its kernels, which are not everywhere by default
 with quiet():
     import tensorflow as tf
 
