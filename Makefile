@@ -37,13 +37,14 @@ tests: tests-main $(if $(OLD_PYTHON),tests-inc2 tests-mxnet,tests-left-out)
 
 tests-main: $(TEST_VENV)/ready browser
 	$(NPM) test
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile -m "not alone"
+	$(BIN)/pytest -m alone
 
 tests-inc2: $(INC2_VENV)/ready
-	$(INC2_VENV)/bin/python -m pytest tests/neural_compressor_2 tests/mxnet
+	$(INC2_VENV)/bin/python -m pytest tests/neural_compressor_2 $(addprefix tests/mxnet/test_,contract.py library.py recipes.py)
 
 tests-mxnet: $(MXNET_VENV)/ready
-	$(MXNET_VENV)/bin/python -m pytest -m "not slow" tests/mxnet $(WITHOUT_FRAMEWORKS)
+	$(MXNET_VENV)/bin/python -m pytest tests/mxnet $(WITHOUT_FRAMEWORKS)
 
 tests-left-out:
 	@echo "Left out: Neural Compressor 2.6 and MXNet have no packages for this Python; set PYTHON= to a 3.11 or 3.12."

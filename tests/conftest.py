@@ -18,6 +18,19 @@ hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
 
 
+ALONE = {
+    f"test_{name}.py"
+    for name in ("cli_profile", "memory", "onnx_timer", "profile", "tensorflow_timer", "torch_timer", "tune_times")
+}
+"""What they measure would be disturbed by other tests beside them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.name in ALONE:
+            item.add_marker("alone")
+
+
 @pytest.fixture(scope="session")
 def quantized(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     """Quantizes a model of tests/data with onnxruntime, once for each way."""
