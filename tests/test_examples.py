@@ -89,6 +89,7 @@ def test_train_demo_model(tmp_path: Path) -> None:
     assert (tmp_path / "digits_cnn.onnx").stat().st_size > 50_000
 
 
+@pytest.mark.alone
 def test_slow_int8(tmp_path: Path) -> None:
     """The machine may be busy, but convolutions with ranges found at run time are many times slower."""
     told = run("slow_int8.py", tmp_path)
