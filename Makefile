@@ -1,5 +1,7 @@
 # Two commands: `make demo` and `make test`. Both make what they need, also on a machine that has only
 # Python 3.11 or later (Debian, Ubuntu): a venv, the packages, for the tests a browser and a C compiler.
+# One suite that fails does not keep the next from running: a run tells everything that is wrong.
+MAKEFLAGS += --keep-going
 PYTHON ?= python3
 VENV = .venv
 TEST_VENV = .venv-test
@@ -16,7 +18,7 @@ BUILT_FROM = pyproject.toml hatch_build.py inc_tb/_stats.c $(shell find $(PAGE) 
 # node and npm come from PyPI with the other test tools.
 NPM = cd $(PAGE) && PATH="$(abspath $(BIN)):$$PATH" npm
 
-.PHONY: demo test lint tests tests-main tests-inc2 tests-mxnet tests-left-out browser compiler bench screenshots clean
+.PHONY: demo test lint tests tests-page tests-main tests-alone tests-inc2 tests-mxnet tests-left-out browser compiler bench screenshots clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/inc-tb demo
@@ -33,11 +35,16 @@ lint: $(TEST_VENV)/ready
 # Neural Compressor 2.x and MXNet want other versions of nearly everything, and no newer Python.
 OLD_PYTHON = $(shell $(PYTHON) -c "import sys; print('yes' if sys.version_info < (3, 13) else '')")
 
-tests: tests-main $(if $(OLD_PYTHON),tests-inc2 tests-mxnet,tests-left-out)
+tests: tests-page tests-main tests-alone $(if $(OLD_PYTHON),tests-inc2 tests-mxnet,tests-left-out)
+
+tests-page: $(TEST_VENV)/ready
+	$(NPM) test
 
 tests-main: $(TEST_VENV)/ready browser
-	$(NPM) test
 	$(BIN)/pytest -n 2 --dist loadfile -m "not alone"
+
+# What measures time or memory would be disturbed by another test beside it.
+tests-alone: $(TEST_VENV)/ready
 	$(BIN)/pytest -m alone
 
 tests-inc2: $(INC2_VENV)/ready

@@ -20,6 +20,13 @@ def run(*arguments: object, cwd: Path, columns: int = 100) -> subprocess.Complet
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, env=env)
 
 
+def widest(text: str) -> int:
+    """Of all but the command to copy at the end, which no terminal may break."""
+    report, found, _ = text.partition("See it with")
+    assert found
+    return max(map(len, report.splitlines()))
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     np.savez(tmp_path / "data.npz", input=digits(64))
@@ -35,7 +42,7 @@ def test_diagnose_prints_tables_and_the_suggestion(tmp_path: Path, data: Path, q
     assert "nodes_to_exclude" in text
     assert "could not be compared" not in text
     assert "tensorboard --logdir nc_workspace" in text
-    assert max(map(len, text.splitlines())) <= 100
+    assert widest(text) <= 100
     logged = inc_tb.load(tmp_path / "nc_workspace" / "first")
     assert logged.diagnosis.samples == 64
     assert logged.suggestions[0].rule == "outlier_channels"
@@ -45,8 +52,21 @@ def test_diagnose_prints_tables_and_the_suggestion(tmp_path: Path, data: Path, q
 def test_tables_fit_the_terminal(tmp_path: Path, data: Path, quantized: Callable[..., Path], columns: int) -> None:
     arguments = ("--data", data, "--sort", "a_mse", "--top", 3)
     done = run("diagnose", DATA / "hard.onnx", quantized("hard"), *arguments, cwd=tmp_path, columns=columns)
-    assert max(map(len, done.stdout.splitlines())) <= columns
+    assert widest(done.stdout) <= columns
     assert "3 of 11 ops, worst first by output MSE" in done.stdout
+
+
+def test_the_command_to_copy_works_without_the_venv_and_is_as_short_as_can_be(
+    tmp_path: Path, data: Path, quantized: Callable[..., Path]
+) -> None:
+    near, far = tmp_path, tmp_path / "a" / "folder" / "far" / "below" / "all" / "of" / "the" / "rest"
+    far.mkdir(parents=True)
+    for place in (near, far):
+        done = run("diagnose", DATA / "hard.onnx", quantized("hard"), "--data", data, "--top", 3, cwd=place)
+        program, option, logdir = done.stdout.split("See it with")[1].split()
+        assert (option, logdir) == ("--logdir", "nc_workspace")
+        assert len(program) <= len(str(Path(sys.executable).with_name("tensorboard")))
+        assert (place / program).is_file()
 
 
 def test_json(tmp_path: Path, data: Path, quantized: Callable[..., Path]) -> None:

@@ -61,7 +61,8 @@ def check_folder(given: Path | None) -> None:
 def invite(logdir: Path) -> None:
     place = escape(shlex.quote(str(logdir)))
     beside = Path(sys.executable).with_name("tensorboard")  # where the venv is not activated, as after `make demo`
-    program = "tensorboard" if shutil.which("tensorboard") else escape(shlex.quote(os.path.relpath(beside)))
+    shorter = min(os.path.relpath(beside), str(beside), key=len)
+    program = "tensorboard" if shutil.which("tensorboard") else escape(shlex.quote(shorter))
     out.print(f"See it with\n\n    [bold]{program} --logdir {place}[/]\n", highlight=False, soft_wrap=True)
 
 
