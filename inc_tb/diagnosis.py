@@ -55,6 +55,12 @@ class Diagnosis:
         return rows[:top]
 
     @property
+    def is_measured(self) -> bool:
+        """Whether an error of any op is known; else there is nothing to judge by."""
+        known = [self.ops[name] for name in ("total_sqnr_db", "w_sqnr_db") if name in self.ops]
+        return not known or any(not np.isnan(column).all() for column in known)
+
+    @property
     def missing(self) -> dict[str, str]:
         """Ops that could not be compared, with the reason; not those that are part of another op's row."""
         if "a_mse" not in self.ops:

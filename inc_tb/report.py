@@ -42,12 +42,14 @@ def show_diagnosis(console: Console, diagnosis: Diagnosis, *, sort: str = "added
     _show_missing(console, diagnosis, top)
     for note in diagnosis.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
-    show_suggestions(console, diagnosis.suggestions)
+    _show_suggestions(console, diagnosis)
 
 
-def show_suggestions(console: Console, suggestions: Sequence[Suggestion], top: int = 5) -> None:
+def _show_suggestions(console: Console, diagnosis: Diagnosis, top: int = 5) -> None:
+    suggestions = diagnosis.suggestions
     if not suggestions:
-        console.print("[green]No suggestions:[/] no op adds more error than int8 usually does.\n")
+        why = "no op adds more error than int8 usually does" if diagnosis.is_measured else "no op could be measured"
+        console.print(f"[{'green' if diagnosis.is_measured else 'yellow'}]No suggestions:[/] {why}.\n")
         return
     console.print(f"[bold]Suggestions[/] ({len(suggestions)}, worst first)")
     for s in suggestions[:top]:
@@ -84,13 +86,14 @@ def _style(trial: Trial) -> str:
 
 def show_trial(console: Console, trial: Trial, is_best: bool) -> None:
     """One line as soon as a trial has ended."""
-    accuracy = "failed" if trial.accuracy is None else f"{trial.accuracy:.4f}"
+    accuracy = "no accuracy" if trial.accuracy is None else f"{trial.accuracy:.4f}"
     drop = "" if trial.drop is None else f" (drop {trial.drop:+.4f})"
-    kept = f"{len(trial.fallback)} op{'s' * (len(trial.fallback) > 1)} in fp32" if trial.fallback else "no op in fp32"
-    took = "" if trial.wall_s is None else f"{trial.wall_s:.1f} s"
+    kept = f"{len(trial.fallback) or 'no'} op{'s' * (len(trial.fallback) > 1)} in fp32"
+    told = [kept] if trial.fallback or trial.config else []  # a log alone says neither
+    told += [f"{trial.wall_s:.1f} s"] if trial.wall_s is not None else []
     note = f"  [dim]{escape('; '.join(trial.notes))}[/]" if trial.notes else ""
     mark = " [green]best so far[/]" if is_best and trial.accuracy is not None else ""
-    console.print(f"{escape(trial.name)}  {accuracy}{drop}  {kept}, {took}{mark}{note}", highlight=False)
+    console.print(f"{escape(trial.name)}  {accuracy}{drop}  {', '.join(told)}{mark}{note}", highlight=False)
 
 
 def show_tuned(console: Console, tuned: Tuned) -> None:

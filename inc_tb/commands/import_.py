@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.markup import escape
 
+from inc_tb.capture import read_graph
 from inc_tb.commands.terminal import as_model, check_folder, invite, out, print_json, run_folder, say
 from inc_tb.errors import DataError, UsageError
-from inc_tb.importers.imports import Source, find_registered, find_sources, log_runs, read_source
+from inc_tb.importers.imports import Source, find_registered, find_sources, log_runs, read_all, read_source, told
 from inc_tb.importers.neural_compressor.workspace import Imported, ImportedRun
-from inc_tb.records import Trial, storable_text
+from inc_tb.records import GraphNode, Trial, storable_text
 
 _PAUSE_S = 0.5
 _SHOWN_TRIALS = 12
@@ -53,12 +56,12 @@ def import_(
         raise UsageError(f"{given} given; expected one of them. Give the folder that the tool wrote to.")
     if run is not None:
         run_folder(logdir, run, "")  # a name below the logdir
-    reference = as_model(model) if model is not None else None
+    graph = read_graph(as_model(model)) if model is not None else ()
     if watch:
-        found = _watch(_folder(path), logdir, run, reference, as_json)
+        found = _watch(_folder(path), logdir, run, graph, as_json)
     else:
         found = _import(
-            find_registered(Path.home()) if path is None else find_sources(path), logdir, run, reference, as_json
+            find_registered(Path.home()) if path is None else find_sources(path), logdir, run, graph, as_json
         )
     if as_json:
         print_json({"runs": [imported.to_json() for imported in found]})
@@ -74,23 +77,19 @@ def _folder(path: Path | None) -> Path:
     return path
 
 
-def _import(sources: list[Source], logdir: Path, run: str | None, model: Any, as_json: bool) -> list[Imported]:
-    """All is read before anything is written. What cannot be read does not stop the others."""
-    found = []
-    for source in sources:
-        try:
-            found.append(read_source(source, model))
-        except DataError as error:
-            if len(sources) == 1:
-                raise
-            say(f"Left out: {error}")
-    if not found:
-        raise DataError(f"none of the {len(sources)} files can be imported; expected at least one. See above for why.")
-    for imported in found:
-        new = log_runs(imported, logdir, _name(run, imported.name, len(found)))
+def _import(
+    sources: list[Source], logdir: Path, run: str | None, graph: Sequence[GraphNode], as_json: bool
+) -> list[Imported]:
+    """All is read before anything is written."""
+    found = read_all(sources, graph)
+    for imported in (imported for imported in found if not imported.runs):
+        say(f"Left out: {imported.notes[0]}")
+    usable = [imported for imported in found if imported.runs]
+    for imported in usable:
+        new = log_runs(imported, logdir, _name(run, imported.name, len(usable)))
         if not as_json:
             _show(imported, new, logdir)
-    return found
+    return usable
 
 
 def _name(run: str | None, found: str, count: int) -> str | None:
@@ -98,7 +97,7 @@ def _name(run: str | None, found: str, count: int) -> str | None:
     return None if run is None else run if count == 1 else str(Path(run, found))
 
 
-def _watch(folder: Path, logdir: Path, run: str | None, model: Any, as_json: bool) -> list[Imported]:
+def _watch(folder: Path, logdir: Path, run: str | None, graph: Sequence[GraphNode], as_json: bool) -> list[Imported]:
     """Until Ctrl-C. What cannot be read at the moment is tried again when it has changed."""
     seen: dict[Path, Any] = {}
     found: dict[Path, Imported] = {}
@@ -111,7 +110,7 @@ def _watch(folder: Path, logdir: Path, run: str | None, model: Any, as_json: boo
                     seen[source.path] = state
                     before = found.get(source.path)
                     name = before.name if before is not None else _name(run, source.name, len(sources))
-                    imported = _follow(source, before, logdir, name, model, as_json)
+                    imported = _follow(source, before, logdir, name, graph, as_json)
                     found.update({source.path: imported} if imported is not None else {})
             time.sleep(_PAUSE_S)
     except KeyboardInterrupt:
@@ -128,25 +127,32 @@ def _sources_now(folder: Path) -> list[Source]:
 def _state(path: Path) -> Any:
     """What changes with every trial and every dump."""
     places = [path, *path.glob("*"), *path.glob("inspect_saved/**/*.pkl")]
-    return [(str(place), at.st_mtime_ns, at.st_size) for place in places if place.is_file() for at in [place.stat()]]
+    found = []
+    for place in places:
+        with suppress(OSError):  # gone since
+            at = place.stat()
+            found += [(str(place), at.st_mtime_ns, at.st_size)] if place.is_file() else []
+    return found
 
 
 def _follow(
-    source: Source, before: Imported | None, logdir: Path, name: str | None, model: Any, as_json: bool
+    source: Source, before: Imported | None, logdir: Path, name: str | None, graph: Sequence[GraphNode], as_json: bool
 ) -> Imported | None:
     """Runs that were logged before are not looked at again, unless tensors of theirs may have come."""
     from inc_tb.report import show_trial
 
     try:
-        imported = read_source(source, model)
+        imported = read_source(source, graph)
     except DataError as error:
         say(f"Not yet: {error}")
         return None
-    known = {run.name for run in before.runs} if before is not None else set()
-    everything = imported.runs
-    imported.runs = [r for r in everything if r.name not in known or (r.diagnosis is not None and r.diagnosis.samples)]
-    new = log_runs(imported, logdir, name)
-    imported.runs = everything
+    logged = {run.name: told(run.trial) for run in before.runs} if before is not None else {}
+    known = [
+        run.name
+        for run in imported.runs
+        if run.name in logged and logged[run.name] == told(run.trial) and not run.has_tensors
+    ]
+    new = log_runs(imported, logdir, name, known)
     for trial in (r.trial for r in new if r.trial is not None and not as_json):
         show_trial(out, trial, trial is min(imported.trials, key=_rank))
     return imported
@@ -158,7 +164,7 @@ def _show(imported: Imported, new: list[ImportedRun], logdir: Path) -> None:
     out.print(f"[bold]{escape(storable_text(str(imported.source)))}[/]", highlight=False)
     shown: list[str] = []
     for run in imported.runs:
-        if run.diagnosis is not None and run.diagnosis.samples:
+        if run.has_tensors and run.diagnosis is not None:
             show_diagnosis(out, run.diagnosis, top=6)
             shown += run.diagnosis.notes
         if run.profile is not None:
@@ -166,13 +172,16 @@ def _show(imported: Imported, new: list[ImportedRun], logdir: Path) -> None:
             shown += run.profile.notes
     trials = imported.trials
     if trials:
-        show_trials(out, [t for t in trials if t in sorted(trials, key=_rank)[:_SHOWN_TRIALS]])
+        best = sorted(range(len(trials)), key=lambda at: _rank(trials[at]))[:_SHOWN_TRIALS]
+        show_trials(out, [trials[at] for at in sorted(best)])
     if len(trials) > _SHOWN_TRIALS:
         out.print(f"The best {_SHOWN_TRIALS} of {len(trials)}; all of them are in the log.", highlight=False)
     for note in (note for note in imported.notes if note not in shown):
         out.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
-    what = f"{len(new)} new of {len(imported.runs)} runs, {imported.ops} ops" if trials else f"{imported.ops} ops"
-    out.print(f"Logged {what} to [bold]{escape(str(logdir / imported.name))}[/].\n", highlight=False)
+    place = f"[bold]{escape(str(logdir / imported.name))}[/]"
+    many = f"{len(imported.runs)} runs, {imported.ops} ops" if trials else f"{imported.ops} ops"
+    logged = f"{len(new)} new of {many}" if trials else many
+    out.print(f"Logged {logged} to {place}.\n" if new else f"Nothing new: {place} has all {many}.\n", highlight=False)
 
 
 def _rank(trial: Trial) -> float:

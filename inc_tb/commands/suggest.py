@@ -60,7 +60,7 @@ def suggest(
     chosen = [] if names else _chosen(run, logged.suggestions, ranks, take_all)
     ops = _in_graph_order(logged, dict.fromkeys([*names, *(name for s in chosen for name in s.ops)]))
     config = _config(logged, recipe, ops, chosen)
-    _explain(chosen, ops, recipe)
+    _explain(chosen, ops, recipe, logged.diagnosis.is_measured)
     found: dict[str, Any] = {"run": str(run), "format": recipe.tool, "ops": ops}
     found.update(rank=[s.rank for s in chosen], because=[s.because for s in chosen], config=config)
     _deliver(msgspec.json.encode(found) if as_json else config.encode(), output)
@@ -96,10 +96,11 @@ def _chosen(run: Path, suggestions: Sequence[Suggestion], ranks: Sequence[int], 
     return [by_rank[rank] for rank in dict.fromkeys(ranks)]
 
 
-def _explain(chosen: Sequence[Suggestion], ops: Sequence[str], recipe: Recipe) -> None:
+def _explain(chosen: Sequence[Suggestion], ops: Sequence[str], recipe: Recipe, is_measured: bool) -> None:
     for s in chosen:
         say(f"{s.rank}. {s.rule.replace('_', ' ')}: {s.because.rstrip('.')}.")
-    say(f"{recipe.label}. {recipe.note}" if ops else "No suggestions: no op adds enough error to be worth a change.")
+    why = "no op adds enough error to be worth a change" if is_measured else "no op of this run was measured"
+    say(f"{recipe.label}. {recipe.note}" if ops else f"No suggestions: {why}.")
 
 
 def _deliver(text: bytes, output: Path | None) -> None:

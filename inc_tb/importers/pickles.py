@@ -28,11 +28,9 @@ _LISTS: Mapping[str, Callable[[Any], Any]] = {
 _NUMPY = {
     f"numpy{core}.{name}"
     for core in ("", ".core", "._core")
-    for name in (
-        "dtype", "ndarray", "multiarray.scalar", "multiarray._reconstruct", "numeric._frombuffer", "_ufunc_reconstruct",
-    )
-} | {f"numpy.{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)}  # fmt: skip
-_NAMES = {*_CONTAINERS, *_LISTS, *_NUMPY, "builtins.slice", "builtins.range", "builtins.complex", "builtins.object"}
+    for name in ("dtype", "multiarray.scalar", "multiarray._reconstruct", "numeric._frombuffer")
+}
+_NAMES = {*_CONTAINERS, *_LISTS, "builtins.slice", "builtins.range", "builtins.complex", "builtins.object"}
 _NAMES |= {"_codecs.encode", "copyreg._reconstructor", "builtins.bytearray", "builtins.bytes", "builtins.getattr"}
 _HOMES = (
     "neural_compressor", "numpy", "torch", "tensorflow", "keras", "onnx", "onnxruntime", "mxnet", "transformers",
@@ -41,9 +39,12 @@ _HOMES = (
 """Whose classes Neural Compressor keeps in its files."""
 _LONGEST = 100
 _LARGEST_KEY = 1 << 32
+_MOST_AXES = 32
 _KINDS = "biufSUO"
 """Of numpy types that are plain values, or lists of such."""
 _DEPTH = 200
+_GROWTH = 16
+"""Items or bytes that may come of one byte of a file."""
 
 
 @dataclass
@@ -91,11 +92,11 @@ def read_pickle(path: Path) -> Any:
     if not content:
         raise DataError(f"{path}: is empty; expected a pickle that Neural Compressor has written.")
     try:
-        return _Plain(path).of(_Reader(path, content).load(), 0)
+        return _Plain(path, len(content)).of(_Reader(path, content).load(), 0)
     except DataError:
         raise
     except Exception as error:  # a broken or hostile pickle may fail in any way
-        what = " ".join(f"{type(error).__name__}: {error}".split())
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST]
         raise DataError(f"{path}: cannot be read as a pickle ({what}); expected one of Neural Compressor.") from error
 
 
@@ -166,8 +167,8 @@ class _Reader(pickle._Unpickler):
 class _Plain:
     """Makes values of what was remembered; the same one for the same thing, so that nothing multiplies."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, size: int) -> None:
+        self._path, self._left = path, _GROWTH * size
         self._done: dict[int, tuple[Any, Any]] = {}
         self._open: set[int] = set()
 
@@ -183,6 +184,12 @@ class _Plain:
         self._open.discard(id(value))
         self._done[id(value)] = value, made  # kept, or another object might get its id
         return made
+
+    def _take(self, count: int) -> None:
+        """Before as many items or bytes are made: what is kept once in a file may be asked for any number of times."""
+        self._left -= count
+        if self._left < 0:
+            raise DataError(f"{self._path}: holds far more than its size allows; it is not read.")
 
     def _made(self, value: Any, depth: int) -> Any:
         if isinstance(value, list | tuple):
@@ -201,26 +208,34 @@ class _Plain:
         last = value.name.rpartition(".")[2]
         if value.name in _CONTAINERS:
             given = next((a for a in arguments if isinstance(a, list | tuple | dict)), ())
+            self._take(len(given))
             pairs = given.items() if isinstance(given, dict) else given
             return {**{_key(key): item for key, item in pairs}, **self._dict(value.entries, depth)}
         if value.name in _LISTS:
-            items = [*(arguments[0] if arguments else ()), *self._list(value.items, depth)]
+            first = next((a for a in arguments if isinstance(a, list | tuple | set | frozenset)), ())
+            self._take(len(first))
+            items = [*first, *self._list(value.items, depth)]
             return _LISTS[value.name](map(_key, items) if "set" in last else items)
         if value.name == "builtins.bytes" and not arguments:
             return b""
-        if value.name == "_codecs.encode" and len(arguments) == 2 and arguments[1] == "latin1":
-            return str(arguments[0]).encode("latin1")
+        if value.name == "_codecs.encode" and len(arguments) == 2 and isinstance(arguments[0], str):
+            self._take(len(arguments[0]))
+            return arguments[0].encode("latin1")
         if value.name in _NUMPY:
             state = self.of(value.state, depth)
             if last == "dtype":
                 return _dtype(arguments, state)
             if last == "scalar":
-                return _array(arguments[1], arguments[0], ())[()].item()
+                return self._array(arguments[1], arguments[0], ())[()].item()
             if last == "_reconstruct" and isinstance(state, tuple) and len(state) == 5:
-                return _array(state[4], state[2], state[1], "F" if state[3] else "C")
+                return self._array(state[4], state[2], state[1], "F" if state[3] else "C")
             if last == "_frombuffer":
-                return _array(*arguments[:4])
+                return self._array(*arguments[:4])
         return self._unknown(value, arguments, depth)
+
+    def _array(self, data: Any, *described: Any) -> npt.NDArray[Any]:
+        self._take(len(data) if isinstance(data, str | list) else 0)
+        return _array(data, *described)
 
     def _list(self, items: Sequence[Any], depth: int) -> list[Any]:
         return [self.of(item, depth) for item in items]
@@ -247,7 +262,9 @@ def _key(value: Any) -> Any:
 
 
 def _dtype(arguments: tuple[Any, ...], state: Any) -> np.dtype[Any]:
-    code, order = str(arguments[0]), state[1] if isinstance(state, tuple) and len(state) > 1 else "="
+    code, order = arguments[0], state[1] if isinstance(state, tuple) and len(state) > 1 else "="
+    if not isinstance(code, str) or len(code) > _LONGEST:
+        raise ValueError("an array of no type")
     found = np.dtype(code).newbyteorder(">" if order == ">" else "<" if order == "<" else "=")
     if found.kind not in _KINDS:
         raise ValueError(f"an array of type {code}")
@@ -255,20 +272,20 @@ def _dtype(arguments: tuple[Any, ...], state: Any) -> np.dtype[Any]:
 
 
 def _array(data: Any, dtype: Any, shape: Any, order: Any = "C") -> npt.NDArray[Any]:
-    """From its bytes; of texts and other objects from their list."""
-    sizes = tuple(int(size) for size in shape)
-    if not isinstance(dtype, np.dtype) or any(size < 0 for size in sizes):
-        raise ValueError(f"an array of type {dtype} and shape {sizes}")
-    if dtype.kind == "O":
-        if not isinstance(data, list) or len(data) != math.prod(sizes):
-            raise ValueError("an array of objects without its objects")
-        found = np.empty(len(data), object)
-        found[:] = data
+    """From its bytes; of texts and other objects from their list. Nothing is computed of numbers that are too large."""
+    if not isinstance(dtype, np.dtype) or not isinstance(data, list | str | bytes | bytearray):
+        raise ValueError("an array without its type or its values")
+    sizes = shape if isinstance(shape, tuple) and len(shape) <= _MOST_AXES else (-1,)
+    if any(not isinstance(size, int) or not 0 <= size < _LARGEST_KEY for size in sizes):
+        raise ValueError("an array without a shape")
+    if isinstance(data, list) != (dtype.kind == "O"):
+        raise ValueError(f"an array of type {dtype} without its values")
+    raw = data.encode("latin1") if isinstance(data, str) else data
+    if len(raw) != (1 if isinstance(raw, list) else dtype.itemsize) * math.prod(sizes):
+        raise ValueError(f"{len(raw)} values or bytes for an array of shape {sizes}")
+    if isinstance(raw, list):
+        found = np.empty(len(raw), object)
+        found[:] = raw
     else:
-        if not isinstance(data, str | bytes | bytearray):
-            raise ValueError("an array without its bytes")
-        raw = data.encode("latin1") if isinstance(data, str) else bytes(data)
-        if len(raw) != dtype.itemsize * math.prod(sizes):
-            raise ValueError(f"{len(raw)} bytes for an array of shape {sizes}")
-        found = np.frombuffer(raw, dtype)
+        found = np.frombuffer(bytes(raw), dtype)
     return found.reshape(sizes, order="F" if order == "F" else "C")

@@ -21,6 +21,7 @@ from inc_tb.timing import Profile
 from tests.browser.chromium import sync_api
 from tests.browser.tab import drawer, open_tab, press_copy
 from tests.example_run import OPS, make_diagnosis, make_trial
+from tests.importers.workspaces import unpack
 from tests.tensorboards import Server, serve
 
 expect = sync_api.expect
@@ -68,6 +69,7 @@ def server(
             writer.add_trial(msgspec.structs.replace(make_trial(name, accuracy), fallback=fallback))
             if name == "several":
                 writer.add_profile(Profile(TIMES, ProfileRow("")))
+    inc_tb.import_workspace(unpack(tmp_path_factory.mktemp("imported"), ["v26_tf_hard_mse_tune"]), logdir)
     shutil.copytree(GOLDEN, logdir / "v1")
     with serve(logdir) as found:
         found.wait_for_records(dict.fromkeys(["trial-001", "trial-002", "several", "healthy", "v1"], "trial"))
@@ -148,7 +150,7 @@ def test_measured_counted_and_estimated_are_told_apart(server: Server, page: syn
     expect(effects.nth(1)).to_contain_text(re.compile(r"^Costs.*648 B counted"))
     expect(effects.nth(2)).to_contain_text(re.compile(r"^Costs.*ops that stay in fp32: 4 counted"))
     found.get_by_role("link", name="trial-002").click()
-    expect(frame.get_by_role("option", name=re.compile("trial-002"))).to_have_attribute("aria-selected", "true")
+    expect(frame.get_by_role("option", name=re.compile("^trial-002"))).to_have_attribute("aria-selected", "true")
     expect(found.locator(".sg-tried")).to_have_count(0)
 
 
@@ -250,6 +252,11 @@ def test_a_healthy_model(server: Server, page: sync_api.Page) -> None:
     frame.get_by_role("button", name="Ops by total error").click()
     expect(frame.get_by_role("tab", name="Ops")).to_have_attribute("aria-selected", "true")
     assert "sort=total_sqnr_db" in page.url
+
+
+def test_a_run_that_only_says_how_its_ops_were_configured(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server, view="suggestions", run="v26_tf_hard_mse_tune/trial-001")
+    expect(frame.get_by_role("heading", name="No suggestions: no op of this run was measured")).to_be_visible()
 
 
 def test_a_log_of_version_1(server: Server, page: sync_api.Page) -> None:

@@ -441,7 +441,7 @@ def test_one_of_several_that_is_damaged(tmp_path: Path, capsys: pytest.CaptureFi
     (tmp_path / "in" / "good" / "profiling_table.csv").unlink()
     code, _, said = run(capsys, tmp_path / "in", "--logdir", tmp_path / "logs")
     assert code == 2
-    assert said.splitlines()[-1].startswith("inc-tb: none of the 2 files can be imported")
+    assert said.splitlines()[-1].startswith("inc-tb: none of the 2 that were found can be imported")
 
 
 HOSTILE = {
@@ -467,7 +467,7 @@ def test_unusable_places(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     (tmp_path / "empty").mkdir()
     trace = written(tmp_path / "trace.json", [node("a", 1, 2), session("model_run", 0, 5)])
     for arguments, told in (
-        ((tmp_path / "nowhere",), "cannot be read (No such file or directory)"),
+        ((tmp_path / "nowhere",), "is not there; expected a workspace of Neural Compressor"),
         ((tmp_path / "empty",), "holds nothing to import"),
         ((trace, "--logdir", trace), "is a file; expected a folder"),
         ((trace, "--logdir", tmp_path / "logs", "--run", "../x"), "expected a name below the logdir"),

@@ -42,7 +42,12 @@ def decoded(name: str) -> dict[str, Any]:
 
 
 def snapshot(
-    trials: Sequence[Mapping[str, Any]], baseline: float = 0.9, *, sessions: int = 1, **criterion: Any
+    trials: Sequence[Mapping[str, Any]],
+    baseline: float = 0.9,
+    *,
+    sessions: int = 1,
+    framework: str = "onnxruntime",
+    **criterion: Any,
 ) -> bytes:
     """A history as Neural Compressor pickles one, with classes that exist only while it is made."""
     names = {
@@ -64,7 +69,7 @@ def snapshot(
             return found
 
         config = instance(
-            "PostTrainingQuantConfig", framework="onnxruntime", approach="post_training_static_quant",
+            "PostTrainingQuantConfig", framework=framework, approach="post_training_static_quant",
             accuracy_criterion=instance("AccuracyCriterion", **criterion),
             tuning_criterion=instance("TuningCriterion", strategy="basic", objective=["performance"]),
         )  # fmt: skip

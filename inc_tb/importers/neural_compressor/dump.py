@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from inc_tb.capture import Array, Pair, Role
-from inc_tb.importers.neural_compressor.layout import Layout, base_name, grid_of, weight_axis
+from inc_tb.importers.neural_compressor.layout import Layout, activation_axis, base_name, grid_of, weight_axis
 from inc_tb.importers.neural_compressor.trials import number_of, op_configs, part_of, text_of
 from inc_tb.importers.pickles import read_if_there
 from inc_tb.records import Quantization
@@ -25,9 +25,12 @@ DOUBLED_WEIGHTS = (
     "TensorFlow: the weights that Neural Compressor kept of the optimized model are 2 times too large, and so are its "
     "statistics of them; they are halved here"
 )
+_UNLIKE = "the dumped tensors have shapes {} and {}"
 _SIDES = ("fp32", "quan")
-_INT8 = "_qint8_const"
+INT8 = "_qint8_const"
 _LEVELS = 256
+_MANY = 0.02
+"""Share of values that a ReLU has cut off; rounding and clipping cut off fewer."""
 _OFF_GRID = 0.02
 """Of a step: what float32 makes of whole numbers times a scale."""
 _DOUBLED = 2.0
@@ -80,7 +83,9 @@ def pair_up(
     patterns = {name: text_of(part_of(config, "pattern").get("sequence")) for name, _, config in op_configs(tune_cfg)}
     weights = _weights(sides, layout, framework, patterns, dump)
     outputs = (
-        _inputs_as_outputs(sides, layout, dump) if framework == "onnx" else _outputs(sides, framework, ranges, dump)
+        _inputs_as_outputs(sides, layout, dump)
+        if framework == "onnx"
+        else _outputs(sides, layout, framework, ranges, patterns, dump)
     )
     dump.pairs = [*weights, *outputs]
     for op, sequence in patterns.items():
@@ -120,38 +125,47 @@ def _inputs_as_outputs(sides: Mapping[str, Mapping[str, Any]], layout: Layout, d
     for batch, (fp32, quan) in enumerate(_batches(sides)):
         for op in (op for op in fp32 if op in quan):
             ours, theirs = _first(fp32[op]), _first(quan[op])
-            if ours is None or theirs is None or ours[1].shape != theirs[1].shape:
+            if ours is None or theirs is None:
                 continue
             node, end, start = layout.node(op), ours[0], base_name(theirs[0])
             if node is not None and len(layout.sources(node)) > 1:
                 two_inputs.append(op)
-            between = layout.joined(start, end)
+            between, writer = layout.joined(start, end), layout.writers.get(start, "")
             if between is None:
                 (unlike if op in two_inputs else unknown).append(op)
+                dump.why_not[writer] = f"of what {op} reads Neural Compressor dumped another tensor in fp32"
                 continue
-            writer = layout.writers.get(start, "")
+            if ours[1].shape != theirs[1].shape:
+                dump.why_not[writer] = _UNLIKE.format(ours[1].shape, theirs[1].shape)
+                continue
             dump.joined.update(dict.fromkeys(between, writer))
             dump.rows[op] = writer
             reference, quantized = _floats(ours[1], theirs[1])
             role: Role = "output" if writer else "input"
-            pair = Pair(
-                writer or op, end, role, reference, quantized, _channels(reference, _activation_axis(reference))
-            )
+            writing = layout.node(writer)
+            axis = activation_axis(writing.type if writing is not None else "", "onnx", reference.ndim)
+            pair = Pair(writer or op, end, role, reference, quantized, _channels(reference, axis))
             found.setdefault((pair.op, role, batch), pair)
     if two_inputs:
-        told = f"; in {_listed(unlike)} it kept different ones of the two models, which are left out" if unlike else ""
+        told = f"; in {listed(unlike)} it kept different ones of the two models, which are left out" if unlike else ""
         dump.notes.append(
-            f"of an op with two inputs Neural Compressor kept one, whichever came first ({_listed(two_inputs)}){told}"
+            f"of an op with two inputs Neural Compressor kept one, whichever came first ({listed(two_inputs)}){told}"
         )
     if unknown:
-        dump.notes.append(f"{_listed(unknown)}: nothing says which tensors of both models belong together; left out")
+        dump.notes.append(f"{listed(unknown)}: nothing says which tensors of both models belong together; left out")
     return list(found.values())
 
 
 def _outputs(
-    sides: Mapping[str, Mapping[str, Any]], framework: str, ranges: Mapping[str, tuple[float, float]], dump: Dump
+    sides: Mapping[str, Mapping[str, Any]],
+    layout: Layout,
+    framework: str,
+    ranges: Mapping[str, tuple[float, float]],
+    patterns: Mapping[str, str],
+    dump: Dump,
 ) -> list[Pair]:
-    pairs, before_relu, scaled = [], [], []
+    pairs, scaled = [], []
+    before_relu = _before_relu(sides) if framework == "torch" else []
     for fp32, quan in _batches(sides):
         for op in dict.fromkeys([*fp32, *quan]):
             ours, theirs = _first(fp32.get(op)), _first(quan.get(op))
@@ -161,29 +175,44 @@ def _outputs(
                 continue
             reference, quantized = _floats(ours[1], theirs[1])
             if reference.shape != quantized.shape:
-                dump.why_not[op] = f"the dumped tensors have shapes {reference.shape} and {quantized.shape}"
+                dump.why_not[op] = _UNLIKE.format(reference.shape, quantized.shape)
                 continue
             dump.rows[op] = op
-            if framework == "torch" and quantized.min() >= 0 > reference.min() and quantized.max() > 0:
-                before_relu.append(op)
+            if op in before_relu:
                 reference = np.maximum(reference, 0)
             factor = _factor(reference, quantized, ranges.get(op)) if framework == "tensorflow" else 1.0
             if factor != 1.0:
                 scaled.append(op)
                 quantized = quantized / np.float32(factor)
-            axis = -1 if framework == "tensorflow" else _activation_axis(reference)
+            node = layout.node(op)
+            kind = patterns.get(op, "") or (node.type if node is not None else "")
+            axis = activation_axis(kind, framework, reference.ndim)
             pairs.append(Pair(op, ours[0], "output", reference, quantized, _channels(reference, axis)))
     if before_relu:
         dump.notes.append(
-            f"torch: Neural Compressor compared {_listed(before_relu)} before the ReLU in fp32 with after it in int8; "
+            f"torch: Neural Compressor compared {listed(before_relu)} before the ReLU in fp32 with after it in int8; "
             "the ReLU is applied to both here"
         )
     if scaled:
         dump.notes.append(
             "TensorFlow: the activations that Neural Compressor dumped of the optimized model are 2 times too large, "
-            f"or 255/127 times where they are unsigned ({_listed(scaled)}); they are divided by that here"
+            f"or 255/127 times where they are unsigned ({listed(scaled)}); they are divided by that here"
         )
     return pairs
+
+
+def _before_relu(sides: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Ops of which fp32 has many values that are clearly below zero, and int8 none."""
+    below: dict[str, list[float]] = defaultdict(list)
+    for fp32, quan in _batches(sides):
+        for op in fp32:
+            ours, theirs = _first(fp32[op]), _first(quan.get(op))
+            if ours is not None and theirs is not None:
+                largest = float(theirs[1].max())
+                step = _step_of(np.ravel(theirs[1])) or largest / _LEVELS
+                is_cut = theirs[1].min() >= 0 and largest > 0
+                below[str(op)].append(float(np.mean(ours[1] < -step)) if is_cut else -math.inf)
+    return [op for op, shares in below.items() if np.mean(shares) > _MANY]
 
 
 def _factor(reference: Array, quantized: Array, seen: tuple[float, float] | None) -> float:
@@ -229,7 +258,7 @@ def _weights(
         kind = patterns.get(op, "").partition(",")[0] or (node.type if node else "")
         if framework == "tensorflow":
             kind = kind if "depthwise" not in str(op).lower() else "DepthwiseConv2dNative"
-        if framework == "tensorflow" and f"{name}{_INT8}" in given:  # not of an op that stayed in fp32
+        if framework == "tensorflow" and f"{name}{INT8}" in given:  # not of an op that stayed in fp32
             quantized = quantized / np.float32(_DOUBLED)
             doubled.append(op)
             if "Depthwise" in kind and reference.ndim == 4 and reference.shape[2] > 1:
@@ -248,7 +277,7 @@ def _notes_on_weights(doubled: list[str], depthwise: list[str], only_ranges: lis
         notes.append(DOUBLED_WEIGHTS)
     if depthwise:
         notes.append(
-            f"TensorFlow: all channels of the depthwise weights ({_listed(depthwise)}) were scaled as channel 0; here "
+            f"TensorFlow: all channels of the depthwise weights ({listed(depthwise)}) were scaled as channel 0; here "
             "each has the scale of its own largest value"
         )
     if only_ranges:
@@ -266,16 +295,11 @@ def _range(value: Any) -> tuple[float, float] | None:
 
 
 def _plain_name(tensor: Any) -> str:
-    return base_name(str(tensor).removesuffix(_INT8))
+    return base_name(str(tensor).removesuffix(INT8))
 
 
 def _floats(reference: Array, quantized: Array) -> tuple[Array, Array]:
     return np.ascontiguousarray(reference, np.float32), np.ascontiguousarray(quantized, np.float32)
-
-
-def _activation_axis(array: Array) -> int:
-    """Of images behind the samples, of sequences last; not in TensorFlow."""
-    return 1 if array.ndim > 3 else -1
 
 
 def _channels(array: Array, axis: int) -> int | None:
@@ -307,6 +331,6 @@ def _step_of(values: Array) -> float | None:
     return step if off < _OFF_GRID else None
 
 
-def _listed(names: list[str]) -> str:
+def listed(names: list[str]) -> str:
     some = list(dict.fromkeys(map(str, names)))
     return ", ".join(some[:3]) + (f" and {len(some) - 3} more" if len(some) > 3 else "")

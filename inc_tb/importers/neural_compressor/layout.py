@@ -86,6 +86,13 @@ def scales_in(q_config: Mapping[Any, Any]) -> bool:
     return any("scale_info" in config for _, _, config in op_configs(q_config))
 
 
+def lacking(graph: Sequence[GraphNode], ops: Iterable[str]) -> list[str]:
+    """The ops that a model does not have."""
+    wanted = list(dict.fromkeys(ops))
+    there = {node.name for node in _from_graph(graph, set(wanted))}
+    return [op for op in wanted if op not in there]
+
+
 def layout_of(
     tune_cfg: Mapping[Any, Any],
     q_config: Mapping[Any, Any],
@@ -208,9 +215,16 @@ def _weight(config: Mapping[str, Any], kind: str, framework: str) -> Quantizatio
 
 def weight_axis(kind: str, framework: str) -> int:
     """Where the channels that an op writes are in its weights."""
+    is_transposed = any(word in kind for word in ("ConvTranspose", "Conv2DBackpropInput", "Conv3DBackpropInput"))
     if framework == "tensorflow":
-        return 2 if "depthwise" in kind.lower() else -1
-    return 1 if kind in ("MatMul", "Gemm") and framework == "onnx" else 0
+        return 2 if "depthwise" in kind.lower() else -2 if is_transposed else -1
+    return 1 if is_transposed or (kind in ("MatMul", "Gemm") and framework == "onnx") else 0
+
+
+def activation_axis(kind: str, framework: str, axes: int) -> int:
+    """Where the channels are in what an op writes: of images and of what slides over a sequence behind the samples."""
+    slides = any(word in kind.lower() for word in ("conv", "pool", "batchnorm", "instancenorm"))
+    return 1 if framework != "tensorflow" and (axes > 3 or slides) else -1
 
 
 def _is_quantized(config: Mapping[str, Any] | None) -> bool:

@@ -15,7 +15,7 @@ Row = dict[str, float]
 
 
 def read_tables(folder: Path) -> tuple[dict[str, Row], dict[str, Row]]:
-    """Activations and weights, by op. An op has several rows for its weights: that of the weight is the widest."""
+    """Activations and weights, by op. An op has a row for its weight and one for its bias: the larger MSE counts."""
     activations, weights = (_read(folder / name, columns) for name, columns in _FILES.items())
     return {op: rows[0] for op, rows in activations.items()}, {
         op: max(rows, key=lambda row: row.get("w_inc_mse", 0.0)) for op, rows in weights.items()

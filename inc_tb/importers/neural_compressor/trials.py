@@ -18,7 +18,7 @@ _SETTINGS = {
     "activation": ("dtype", "quant_mode", "scheme", "granularity", "algorithm"),
     "weight": ("dtype", "scheme", "granularity", "algorithm", "bits", "group_size"),
 }
-_FLOATS = ("fp32", "bf16", "fp16", "fp8")
+FLOATS = ("fp32", "bf16", "fp16", "fp8")
 _ALWAYS = tuple(
     f"{side}_{name}" for side, names in _SETTINGS.items() for name in names if name not in ("bits", "group_size")
 )
@@ -51,8 +51,10 @@ def as_trial(
     """`result` is (accuracy, [objective, …]) or the accuracy alone; `config` holds settings of the whole tuning."""
     accuracy, measured, notes = _split(result)
     named = {
-        _OBJECTIVES.get(kind.lower(), kind): value for kind, value in zip(objectives, measured, strict=False)
-    }  # fmt: skip
+        _OBJECTIVES.get(kind.lower(), kind): value
+        for kind, value in zip(objectives, measured, strict=False)
+        if value is not None
+    }
     return Trial(
         name,
         accuracy,
@@ -83,20 +85,20 @@ def gap_notes(number: int, place: int) -> list[str]:
 
 def fallback_of(tune_cfg: Mapping[Any, Any]) -> list[str]:
     """Ops that are not quantized, in the order of the config."""
-    return [op for op, _, config in op_configs(tune_cfg) if precision_of(config) in _FLOATS]
+    return [op for op, _, config in op_configs(tune_cfg) if precision_of(config) in FLOATS]
 
 
 def precision_of(config: Mapping[str, Any]) -> str:
     """That of the op's activations, or of its weights where only those are quantized."""
     activation, weight = (text_of(part_of(config, side).get("dtype")) for side in ("activation", "weight"))
-    if activation in _FLOATS and weight and weight not in _FLOATS:
+    if activation in FLOATS and weight and weight not in FLOATS:
         return weight
     return activation or weight
 
 
 def settings_of(tune_cfg: Mapping[Any, Any]) -> dict[str, Any]:
     """One value a setting, or all that occur among quantized ops, the most frequent first; always the same names."""
-    quantized = [config for _, _, config in op_configs(tune_cfg) if precision_of(config) not in _FLOATS]
+    quantized = [config for _, _, config in op_configs(tune_cfg) if precision_of(config) not in FLOATS]
     found: dict[str, Any] = dict.fromkeys(_ALWAYS, "")
     for side, names in _SETTINGS.items():
         for name in names:
@@ -106,7 +108,7 @@ def settings_of(tune_cfg: Mapping[Any, Any]) -> dict[str, Any]:
     samples = number_of(tune_cfg.get("calib_sampling_size"))
     found["calibration_samples"] = "" if samples is None else int(samples)
     recipes = tune_cfg.get("recipe_cfgs")
-    for name, value in sorted(recipes.items(), key=str) if isinstance(recipes, Mapping) else ():
+    for name, value in sorted(recipes.items(), key=lambda item: str(item[0])) if isinstance(recipes, Mapping) else ():
         if isinstance(value, bool | int | float | str):
             found[str(name)] = value
     return found
@@ -127,7 +129,7 @@ def part_of(config: Mapping[str, Any], side: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _split(result: Any) -> tuple[float | None, list[float], list[str]]:
+def _split(result: Any) -> tuple[float | None, list[float | None], list[str]]:
     """Accuracy, objectives, and what is odd about them. Several metrics are several accuracies, of which one counts."""
     accuracy, measured = result if isinstance(result, tuple | list) and len(result) == 2 else (result, [])
     notes, accuracies = [], _flat(accuracy)
@@ -140,7 +142,7 @@ def _split(result: Any) -> tuple[float | None, list[float], list[str]]:
         return None, [], [_NOT_EVALUATED]
     if number is None:
         notes.append("the evaluation gave no finite number")
-    return number, [value for value in objectives if value is not None], notes
+    return number, objectives, notes
 
 
 def _flat(measured: Any) -> list[Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,10 @@ from inc_tb.capture import read_graph
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, IncTbError
 from inc_tb.importers.neural_compressor.diagnosed import NOTHING, Files, as_diagnosis, read_files
-from inc_tb.importers.neural_compressor.dump import FOLDER
-from inc_tb.importers.neural_compressor.history import Session, place_of, read_history, read_log
-from inc_tb.importers.neural_compressor.layout import scales_in
-from inc_tb.importers.neural_compressor.trials import op_configs
+from inc_tb.importers.neural_compressor.dump import FOLDER, INT8, listed
+from inc_tb.importers.neural_compressor.history import Attempt, Session, place_of, read_history, read_log
+from inc_tb.importers.neural_compressor.layout import lacking, scales_in
+from inc_tb.importers.neural_compressor.trials import fallback_of, op_configs, settings_of
 from inc_tb.importers.pickles import read_if_there
 from inc_tb.importers.profiles import WORKSPACE as PROFILED
 from inc_tb.importers.profiles import import_profile
@@ -24,11 +25,15 @@ from inc_tb.records import GraphNode, Trial
 from inc_tb.timing import Profile
 
 HISTORY = "history.snapshot"
-_TABLES = ("activations_table.csv", "weights_table.csv")
+TABLES = ("activations_table.csv", "weights_table.csv")
 _MODELS = ("Optimized_model.onnx", "input_model.onnx")
 _LOGS = (".log", ".txt")
 _BEGINNING = 16 << 20
 _PARAMETERS = re.compile(r"Total params:\s*([\d,]+)")
+_STALE = (
+    "the tensors that were dumped here are of none of the trials: their config is another one. They are a run of their "
+    "own"
+)
 _DEPLOYED = re.compile(r"^\s*(device|backend):\s*(\S+)\s*$", re.MULTILINE)
 
 
@@ -38,8 +43,15 @@ class ImportedRun:
 
     name: str
     trial: Trial | None = None
-    diagnosis: Diagnosis | None = None
     profile: Profile | None = None
+    has_tensors: bool = False
+    """Whether more is known of its ops than how they were configured."""
+    make: Callable[[], Diagnosis | None] = lambda: None
+
+    @cached_property
+    def diagnosis(self) -> Diagnosis | None:
+        """Made when it is asked for: of a long tuning only that of a new trial is."""
+        return self.make()
 
 
 @dataclass
@@ -77,42 +89,64 @@ def find_workspaces(path: Path) -> Iterator[Path]:
 
 
 def is_workspace(folder: Path, files: Sequence[str]) -> bool:
-    if any(name in files for name in (HISTORY, *_TABLES)) or (folder / FOLDER).is_dir():
+    if any(name in files for name in (HISTORY, *TABLES)) or (folder / FOLDER).is_dir():
         return True
     return any(tells_trials(folder / name) for name in files if name.endswith(_LOGS))
 
 
-def read_workspace(folder: Path, name: str, model: Any = None) -> Imported:
-    """Whatever can be read of it; a file that cannot is a note. `model` is the fp32 model, for who reads whom."""
+def read_workspace(folder: Path, name: str, graph: Sequence[GraphNode] = ()) -> Imported:
+    """Whatever can be read of it; a file that cannot is a note. `graph` is of the fp32 model, for who reads whom."""
     found = Imported(name, folder)
     sessions = _sessions(folder, found)
     files = read_files(folder, found.notes)
     framework = next((s.framework for s in sessions if s.framework), "") or _guess_framework(folder, files)
-    has_scales = any(scales_in(attempt.q_config) for session in sessions for attempt in session.attempts)
-    graph = () if has_scales else _graph(folder, model, framework, found)
+    attempts = [attempt for session in sessions for attempt in session.attempts]
+    dumped_with = read_if_there(folder / FOLDER / "cfg.pkl", found.notes)
+    if any(scales_in(attempt.q_config) for attempt in attempts):
+        graph = ()
+    else:
+        configs = [dumped_with, *(attempt.tune_cfg for attempt in attempts)]
+        ops = [*files.ops, *(op for config in configs for op, _, _ in op_configs(config))]
+        graph = _that_fits(graph, ops, found.notes) or _stored_graph(folder, framework, found)
+    diagnose = partial(as_diagnosis, framework=framework, graph=graph)
+    reference = f"the fp32 model of {folder.name}"
+    dumped = None if files.is_empty else _dumped(attempts, dumped_with)
     settings = dict(_DEPLOYED.findall(_text(folder / "deploy.yaml")))
     for number, session in enumerate(sessions, start=1):
-        place = place_of(number)
         for attempt in session.attempts:
             attempt.trial.config.update(settings)
-            is_last = session is sessions[-1] and attempt is session.attempts[-1]
-            mine = files if is_last else NOTHING
-            names = f"the fp32 model of {folder.name}", f"{folder.name}, {attempt.name}"
-            diagnosis = as_diagnosis(attempt.tune_cfg, attempt.q_config, mine, framework, graph, names)
-            found.runs.append(ImportedRun(f"{place}{attempt.name}", attempt.trial, diagnosis))
+            has_tensors = attempt is dumped
+            made = partial(
+                diagnose, attempt.tune_cfg, attempt.q_config, files if has_tensors else NOTHING,
+                names=(reference, f"{folder.name}, {attempt.name}"),
+            )  # fmt: skip
+            place = f"{place_of(number)}{attempt.name}"
+            found.runs.append(ImportedRun(place, attempt.trial, has_tensors=has_tensors, make=made))
             found.ops = sum(1 for _ in op_configs(attempt.tune_cfg)) or found.ops
         found.baseline = session.goal.baseline if session.goal.baseline is not None else found.baseline
         found.best = session.best if session.best is not None else found.best
-    if not found.runs and not files.is_empty:
-        names = f"the fp32 model of {folder.name}", folder.name
-        config = read_if_there(folder / FOLDER / "cfg.pkl", found.notes)
-        diagnosis = as_diagnosis(config, {}, files, framework, graph, names)
-        if diagnosis is not None:
-            found.runs.append(ImportedRun("diagnosis", diagnosis=diagnosis))
-            found.ops = diagnosis.ops.count
+    if dumped is None and not files.is_empty:
+        made = partial(diagnose, dumped_with, {}, files, names=(reference, folder.name))
+        run = ImportedRun("diagnosis", has_tensors=True, make=made)
+        if run.diagnosis is not None:
+            found.runs.append(run)
+            found.ops = found.ops or run.diagnosis.ops.count
+            found.notes += [_STALE] if attempts else []
     _add_profile(folder, found)
     _add_notes(folder, found)
     return found
+
+
+def _dumped(attempts: Sequence[Attempt], config: Mapping[Any, Any]) -> Attempt | None:
+    """The attempt whose tensors were dumped: a workspace may keep those of a diagnosis while others are tried in it."""
+    if not config.get("op"):
+        return attempts[0] if len(attempts) == 1 else None
+    return next((attempt for attempt in reversed(attempts) if _told(attempt.tune_cfg) == _told(config)), None)
+
+
+def _told(config: Mapping[Any, Any]) -> Any:
+    ops = [(op, kind) for op, kind, _ in op_configs(config)]
+    return ops, fallback_of(config), settings_of({"op": config.get("op")})
 
 
 def _sessions(folder: Path, found: Imported) -> list[Session]:
@@ -132,7 +166,7 @@ def _sessions(folder: Path, found: Imported) -> list[Session]:
 def _guess_framework(folder: Path, files: Files) -> str:
     if any(folder.glob("*.onnx")):
         return "onnx"
-    if any(folder.glob("*.pb")) or "_qint8_const" in repr([list(v) for v in _weights(files).values()]):
+    if any(folder.glob("*.pb")) or any(str(name).endswith(INT8) for op in _weights(files).values() for name in op):
         return "tensorflow"
     return "torch" if any(folder.glob("*.pt")) or (folder / "model_summary.txt").exists() else ""
 
@@ -142,10 +176,21 @@ def _weights(files: Files) -> dict[str, Any]:
     return {op: found for op, found in weights.items() if isinstance(found, dict)} if isinstance(weights, dict) else {}
 
 
-def _graph(folder: Path, model: Any, framework: str, found: Imported) -> Sequence[GraphNode]:
-    """Of the model that was given, or of one of ONNX that the workspace holds."""
-    if model is not None:
-        return read_graph(model)
+def _that_fits(graph: Sequence[GraphNode], ops: Sequence[str], notes: list[str]) -> Sequence[GraphNode]:
+    """Nothing where it is of another model."""
+    missing = lacking(graph, ops) if graph else []
+    if not missing:
+        return graph
+    told = f"{listed(missing)} of this workspace" if len(missing) < len(set(ops)) else "any op of this workspace"
+    if 2 * len(missing) > len(set(ops)):
+        notes.append(f"the model that was given does not have {told}, so it was not used; expected its fp32 model")
+        return ()
+    notes.append(f"the model that was given does not have {told}, which cannot be told about then")
+    return graph
+
+
+def _stored_graph(folder: Path, framework: str, found: Imported) -> Sequence[GraphNode]:
+    """Of a model of ONNX that the workspace holds."""
     for path in (folder / name for name in _MODELS if framework == "onnx"):
         if path.is_file():
             try:
@@ -170,7 +215,7 @@ def _add_profile(folder: Path, found: Imported) -> None:
 
 def _add_notes(folder: Path, found: Imported) -> None:
     """Those of its runs, each once; what differs in nothing but a number is told once."""
-    told = [note for run in found.runs if run.diagnosis is not None for note in run.diagnosis.notes]
+    told = [note for run in found.runs if run.has_tensors and run.diagnosis is not None for note in run.diagnosis.notes]
     told += [note for trial in found.trials for note in trial.notes]
     if counted := _PARAMETERS.search(_text(folder / "model_summary.txt")):
         told.append(f"the model has {counted[1]} parameters")

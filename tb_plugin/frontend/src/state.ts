@@ -143,10 +143,17 @@ export function column(name: string, ofRun: string = run.value, atStep = stepOf(
 /** Whether the chosen run has measured what its ops do at the output. */
 export const isProbed = computed(() => {
   const found = column("sensitivity");
-  return (
-    found.state === "ready" && found.value.kind === "number" && found.value.values.some((value) => !Number.isNaN(value))
-  );
+  return found.state === "ready" && hasNumbers(found.value);
 });
+
+/** Whether any error of its ops is known; until the numbers are there, and in tables without the column, it is. */
+export const isMeasured = computed(() =>
+  ["total_sqnr_db", "w_sqnr_db"].map((name) => column(name)).some((c) => c.state !== "ready" || hasNumbers(c.value)),
+);
+
+function hasNumbers(found: Column): boolean {
+  return found.kind === "number" && found.values.some((value) => !Number.isNaN(value));
+}
 export const hasDefaultColumns = computed(() => columns.value.join() === DEFAULT_COLUMNS.join());
 
 export function columnsOf(names: string[]): Map<string, Loadable<Column>> {

@@ -11,7 +11,9 @@ export function SuggestionsView() {
   if (!state.has("suggestions")) return <NoneLogged />;
   return (
     <Loaded of={state.record("suggestions")} what="the suggestions">
-      {({ rows }) => (rows.length ? <Suggestions rows={rows} /> : <NoSuggestions />)}
+      {({ rows }) =>
+        rows.length ? <Suggestions rows={rows} /> : state.isMeasured.value ? <NoSuggestions /> : <NotMeasured />
+      }
     </Loaded>
   );
 }
@@ -28,6 +30,17 @@ function Suggestions({ rows }: { rows: Suggestion[] }) {
         <JointPanel suggestions={rows} />
       </div>
     </section>
+  );
+}
+
+function NotMeasured() {
+  return (
+    <Empty title="No suggestions: no op of this run was measured">
+      <p>
+        The log says how its ops were configured, but holds no values of theirs. Choose another run, or log a diagnosis:
+      </p>
+      <HowToDiagnose run={state.run.value} />
+    </Empty>
   );
 }
 
