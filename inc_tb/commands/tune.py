@@ -166,7 +166,8 @@ def _refuse(options: Collection[str], kind: str) -> None:
     for name in options:
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             option = name.replace("quant_", "").replace("_", "-")
-            raise UsageError(f"--{option} was given for {kind} model; it is for ONNX Runtime. Leave it out.")
+            whose = "ONNX Runtime and PyTorch" if name == "dynamic" else "ONNX Runtime"
+            raise UsageError(f"--{option} was given for {kind} model; it is for {whose}. Leave it out.")
 
 
 def _rebuild(name: str, model: str | None, data: str | None, logdir: Path, output: Path | None, as_json: bool) -> int:

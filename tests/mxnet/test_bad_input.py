@@ -77,6 +77,14 @@ def test_files(tmp_path: Path) -> None:
     refused(tmp_path, quantized, ModelError, "has 5 -symbol.json files; expected one. Give the path of the file")
 
 
+def test_weights_that_lack_something(tmp_path: Path) -> None:
+    path = exported("depthwise", tmp_path)
+    params = tmp_path / "depthwise-0000.params"
+    mx.nd.save(str(params), {n: a for n, a in mx.nd.load(str(params)).items() if "batchnorm0_running_mean" not in n})
+    text = r"depthwise-symbol.json: its weights lack net_batchnorm0_running_mean \(1 missing in all\); expected all"
+    refused(path, zoo.pair("depthwise")[1], ModelError, text)
+
+
 def test_models_that_do_not_belong_together() -> None:
     dense, concat = zoo.pair("dense"), zoo.pair("concat")
     network = zoo.nn.HybridSequential(prefix="other_")

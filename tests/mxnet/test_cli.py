@@ -90,8 +90,8 @@ def test_tune_and_rebuild(called: Call, folder: Path, tmp_path: Path) -> None:
     ("options", "text"),
     [
         (["--calibrator", "percentile"], "expected minmax or entropy"),
-        (["--dynamic"], "--dynamic was given for an MXNet model"),
-        (["--symmetric"], "--symmetric was given for an MXNet model"),
+        (["--dynamic"], "--dynamic was given for an MXNet model; it is for ONNX Runtime and PyTorch. Leave it out"),
+        (["--symmetric"], "--symmetric was given for an MXNet model; it is for ONNX Runtime. Leave it out"),
         (["--pt2e"], "expected a PyTorch model"),
     ],
 )

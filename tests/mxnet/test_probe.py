@@ -24,7 +24,8 @@ FOLLOWERS = ("pool", "flatten", "activation", "batchnorm")
 
 @cache
 def network(name: str) -> Any:
-    return zoo.with_outliers(zoo.made("residual")) if name == "outliers" else zoo.made(name)
+    change = {"outliers": zoo.with_outliers, "small branch": zoo.with_small_branch}.get(name)
+    return change(zoo.made("residual")) if change is not None else zoo.made(name)
 
 
 class Both:
@@ -53,7 +54,7 @@ class Both:
         return self.error(open_results(self._quantized(kept))(BATCH)[0])
 
 
-@pytest.mark.parametrize("name", ["residual", "outliers", "residual-1", "depthwise", "dense", "concat"])
+@pytest.mark.parametrize("name", ["residual", "outliers", "small branch", "residual-1", "depthwise", "dense", "concat"])
 def test_subsets_are_as_bad_as_the_simulation_says(name: str, tmp_path: Path) -> None:
     both = Both(name, tmp_path)
     starting = [unit for unit in both.units if not any(word in unit for word in FOLLOWERS)]

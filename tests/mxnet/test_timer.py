@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,6 +13,7 @@ from typing import Any
 import pytest
 
 import inc_tb
+from inc_tb.adapters.mxnet import timer
 from inc_tb.adapters.mxnet.library import mx
 from inc_tb.capture import Recorded, Timer, name_twins, open_timer
 from inc_tb.errors import MismatchError
@@ -22,19 +27,19 @@ FUSED = [
 
 
 def timed(model: Any, batch: Any = BATCH, runs: int = 2) -> tuple[Timer, list[Recorded]]:
-    timer = open_timer(model, batch)
-    prepared = timer.prepare(batch)
+    opened = open_timer(model, batch)
+    prepared = opened.prepare(batch)
     for _ in range(runs):
-        assert timer.run(prepared) > 0
-        assert timer.run_profiled(prepared) > 0
-    found = timer.close()
+        assert opened.run(prepared) > 0
+        assert opened.run_profiled(prepared) > 0
+    found = opened.close()
     assert len(found) == runs
-    return timer, found
+    return opened, found
 
 
 def test_kernels_of_fp32_are_the_ops_that_onednn_joins() -> None:
-    timer, runs = timed(zoo.pair("depthwise")[0])
-    assert not timer.is_quantized
+    opened, runs = timed(zoo.pair("depthwise")[0])
+    assert not opened.is_quantized
     for run in runs:
         assert [list(e.kernel.ops) for e in run.executions] == FUSED
         assert all(e.duration_us >= 0 for e in run.executions)
@@ -43,8 +48,8 @@ def test_kernels_of_fp32_are_the_ops_that_onednn_joins() -> None:
 
 
 def test_kernels_of_int8_are_its_nodes_and_conversions_have_an_op() -> None:
-    timer, (run, _) = timed(zoo.pair("depthwise", excluded=("sg_mkldnn_conv_bn_act_1",))[1])
-    assert timer.is_quantized
+    opened, (run, _) = timed(zoo.pair("depthwise", excluded=("sg_mkldnn_conv_bn_act_1",))[1])
+    assert opened.is_quantized
     conversions = {e.kernel.name: list(e.kernel.ops) for e in run.executions if e.kernel.is_conversion}
     assert conversions == {
         "data_quantize": ["quantized_sg_mkldnn_conv_bn_act_0"],
@@ -101,11 +106,45 @@ def test_both_models_side_by_side_are_logged(tmp_path: Path) -> None:
     assert inc_tb.load(tmp_path).profile.framework == "mxnet"
 
 
-def test_threads_are_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inc_tb.adapters.mxnet.timer._STARTED_WITH", 2)
-    network = zoo.pair("dense")[0]
-    assert not open_timer(network, BATCH, 2).notes
-    assert "OMP_NUM_THREADS=7" in open_timer(network, BATCH, 7).notes[0]
+THREADS = """
+import ctypes
+import inc_tb
+from inc_tb.capture import open_timer
+from tests.mxnet import zoo
+
+network, batch = zoo.made("dense"), {"data": zoo.images(2)}
+has = ctypes.CDLL("libgomp.so.1").omp_get_max_threads()
+print(has, open_timer(network, batch, has).notes, open_timer(network, batch, has + 1).notes)
+"""
+
+
+@pytest.mark.parametrize("told", ["", "1", "3"])
+def test_threads_are_those_that_mxnet_has(told: str) -> None:
+    """Without a word it takes half of the processors, or one."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    environment |= {"PYTHONPATH": str(Path(inc_tb.__file__).parents[1])} | ({"OMP_NUM_THREADS": told} if told else {})
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", THREADS], env=environment, capture_output=True, text=True, check=True
+    )
+    has, rest = done.stdout.split(maxsplit=1)
+    assert has == told or not told
+    assert rest.startswith(f"[] ['MXNet has {has} thread")
+    assert f"Start the process with OMP_NUM_THREADS={int(has) + 1}" in rest
+
+
+def test_a_run_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MXNet writes all runs of a process into one file."""
+    lengths: list[int] = []
+
+    def read(text: str, shift_us: float) -> Iterator[Any]:
+        lengths.append(len(text))
+        return events(text, shift_us)
+
+    events = timer._events
+    monkeypatch.setattr(timer, "_events", read)
+    _, runs = timed(zoo.pair("dense")[0], runs=12)
+    assert all(len(run.executions) == 4 for run in runs)
+    assert max(lengths[1:]) < 2 * min(lengths[1:])
 
 
 def test_data_that_does_not_fit_is_refused() -> None:

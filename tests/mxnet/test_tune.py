@@ -13,7 +13,7 @@ import inc_tb
 from inc_tb.adapters.mxnet.graph import Graph
 from inc_tb.adapters.mxnet.library import mx
 from inc_tb.capture import open_results
-from inc_tb.errors import ModelError, UsageError
+from inc_tb.errors import MismatchError, ModelError, UsageError
 from inc_tb.tune import rebuild
 from tests.mxnet import zoo
 
@@ -86,17 +86,16 @@ def test_models_are_those_of_quantize_net(calibration: str, mode: str, granulari
 
 def test_a_tuning_goes_on_where_it_was(tmp_path: Path) -> None:
     network = centred(zoo.with_outliers(zoo.made("residual")))
-    told: list[str] = []
 
     def tune(trials: int, resume: bool) -> Any:
         return inc_tb.tune(
             network, CALIBRATION, agreement(network), tolerance=0.0, max_trials=trials, strategy="basic",
-            logdir=tmp_path, objectives=(), resume=resume, progress=lambda trial, _: told.append(trial.name),
+            logdir=tmp_path, objectives=(), resume=resume,
         )  # fmt: skip
 
     first, second = tune(2, False), tune(3, True)
     assert [t.accuracy for t in second.trials[:2]] == [t.accuracy for t in first.trials]
-    assert second.quantizations == 1 or second.evaluations == 1
+    assert (second.quantizations, second.evaluations) == (1, 1)
 
 
 def test_a_trial_is_made_once_more(tmp_path: Path) -> None:
@@ -107,17 +106,54 @@ def test_a_trial_is_made_once_more(tmp_path: Path) -> None:
     np.testing.assert_array_equal(*same)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.uint8])
+def test_data_of_other_types_will_do(dtype: Any, tmp_path: Path) -> None:
+    data = (255 * zoo.images(16)).astype(dtype)
+    tool = inc_tb.MxnetQuantizer()
+    prepared = tool.prepare(zoo.made("concat"), tmp_path)
+    for name, given in (("given", data), ("float32", data.astype(np.float32))):
+        tool.prepare(prepared, tmp_path / name)  # which forgets the ranges
+        tool.quantize(prepared, tmp_path / name / "int8", [{"data": given}], tool.settings, ())
+    symbols = [(tmp_path / name / "int8" / "model-symbol.json").read_text() for name in ("given", "float32")]
+    assert symbols[0] == symbols[1]
+    found = inc_tb.tune(zoo.made("concat"), [{"data": data}], lambda _: 1.0, logdir=tmp_path / "log", objectives=())
+    assert found.met
+
+
+def test_errors_name_the_users_model(tmp_path: Path) -> None:
+    wrong = [{"data": zoo.images(4)[..., :3]}]
+    with pytest.raises(MismatchError, match=r"^the given HybridSequential: MXNet cannot run this batch"):
+        inc_tb.tune(zoo.made("dense"), wrong, lambda _: 1.0, logdir=tmp_path, objectives=())
+
+
+@pytest.mark.filterwarnings("ignore:Data provided by label_shapes:UserWarning")
+@pytest.mark.parametrize("rank", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("SoftmaxOutput", {}), ("SoftmaxOutput", {"multi_output": True}), ("SoftmaxOutput", {"preserve_shape": True}),
+        ("LinearRegressionOutput", {}), ("SVMOutput", {}),
+    ],
+)  # fmt: skip
+def test_a_loss_gives_the_same_without_its_label(kind: str, settings: Any, rank: int, tmp_path: Path) -> None:
+    module, tool = zoo.loss_module(kind, rank, **settings), inc_tb.MxnetQuantizer()
+    module.forward(mx.io.DataBatch([mx.nd.array(zoo.images(4))], None), is_train=False)
+    wanted, prepared = module.get_outputs()[0].asnumpy(), tool.prepare(module, tmp_path)
+    np.testing.assert_allclose(zoo.results(tool.shown(prepared), zoo.images(4)), wanted, atol=1e-6)
+    tool.quantize(prepared, tmp_path / "int8", CALIBRATION, tool.settings, ())
+    assert zoo.results(tool.shown(tmp_path / "int8"), zoo.images(7)).shape == (7, *wanted.shape[1:])
+
+
 def test_a_module_is_tuned_without_its_label(tmp_path: Path) -> None:
-    symbol = mx.sym.SoftmaxOutput(
-        mx.sym.FullyConnected(mx.sym.Flatten(mx.sym.var("data")), num_hidden=10, name="fc"), name="softmax"
-    )
+    flat = mx.sym.Flatten(mx.sym.var("data"), name="flat")
+    symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(flat, num_hidden=10, name="fc"), name="softmax")
     module = mx.mod.Module(symbol, context=mx.cpu())
     module.bind([("data", (4, *zoo.SHAPE))], [("softmax_label", (4,))], for_training=False)
     module.init_params(mx.init.Xavier())
     found = inc_tb.tune(module, CALIBRATION, lambda m: 1 + float(zoo.results(m, IMAGES).min()), logdir=tmp_path)
     assert found.met
     diagnosis = inc_tb.diagnose(module, found.model, CALIBRATION)
-    assert list(diagnosis.ops["name"]) == ["flatten0", "fc", "softmax"]
+    assert list(diagnosis.ops["name"]) == ["flat", "fc", "softmax"]
 
 
 def test_settings_are_checked() -> None:

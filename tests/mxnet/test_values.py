@@ -177,12 +177,37 @@ def test_a_sum_without_a_sign_is_told() -> None:
     assert '"sg_mkldnn_conv_add_2"' in first.recipes["mxnet"]
 
 
-def test_ranges_that_the_file_has_lost_are_told() -> None:
-    """MXNet writes them with six decimals."""
-    network = zoo.made("dense")
-    weight = network[1].weight
-    weight.set_data(weight.data() * 1e-9)
-    network[1].bias.set_data(network[1].bias.data() * 0)
+def test_a_sum_has_its_sign_whatever_arrives() -> None:
+    """That of the second block adds int8 to int8; what it gets has lost its sign in the first."""
+    network = zoo.with_small_branch(zoo.made("residual"))
     adapter = MxnetAdapter(network, zoo.quantized(network))
+    assert pairs_of(adapter, "output")["net_block1_conv1_fwd"].quantized.min() == 0
+    assert pairs_of(adapter, "isolated")["net_block1_conv1_fwd"].quantized.min() < -1
+    grids = {op.name: op.activation for op in adapter.ops()}
+    assert (grids["net_block0_conv1_fwd"].low, grids["net_block1_conv1_fwd"].low) == (0, -128)
+    assert [note.split()[0] for note in adapter.notes] == ["sg_mkldnn_conv_add_2"]
+
+
+def test_a_sum_with_what_is_rounded_for_it_alone_has_no_sign_either() -> None:
+    reference, quantized = zoo.pair("residual", excluded=("sg_mkldnn_conv_bn_act_0",))
+    adapter = MxnetAdapter(reference, quantized)
+    assert pairs_of(adapter, "isolated")["net_block0_conv1_fwd"].quantized.min() == 0
+    assert [note.split()[0] for note in adapter.notes] == ["sg_mkldnn_conv_add_2"]
+
+
+@pytest.mark.parametrize(("name", "layer"), [("dense", 1), ("concat", 1)])
+def test_ranges_that_the_file_has_lost_are_told(name: str, layer: int) -> None:
+    """MXNet writes them with six decimals, -0.000000 where they have a sign."""
+    network = zoo.made(name)
+    weight, bias = network[layer].weight, network[layer].bias
+    weight.set_data(weight.data() * 1e-9)
+    bias.set_data(bias.data() * 0)
+    quantized = zoo.quantized(network)
+    adapter = MxnetAdapter(network, quantized)
     adapter.trace(DATA)
-    assert [note for note in adapter.notes if "sg_mkldnn_fully_connected_eltwise_0 is 0 in the file" in note]
+    op = next(op for op in adapter.ops() if op.name == f"net_{'dense' if name == 'dense' else 'conv'}0_fwd")
+    assert [note for note in adapter.notes if f"{op.module} is 0 in the file" in note]
+    assert op.activation.scale.tolist() == [0]
+    found = inc_tb.diagnose(network, quantized, [DATA]).suggestions
+    assert found
+    assert not [s for s in found if "min-max" in s.because]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -59,26 +59,30 @@ class MxnetAdapter:
                 self._dropped[root] = "its output holds no real numbers"
         self._bytes = sum(a.nbytes for a in mine.values()) / max(1, _rows(few))
         self.read_grids = self._find_read_grids(few)
-        self.grids = {root: self._grid(root, mine[root], theirs) for root in mine}
+        unsigned = self._find_unsigned_sums(few)
+        self.grids = {root: self._grid(self.matching.points[root], theirs, unsigned) for root in mine}
         """Of values of the reference, how the quantized network rounds them."""
         self._inputs = [Input(n, np.dtype(np.float32), (None,) * feeds[n].ndim) for n in self._mine.inputs]
         self._axes = _channel_axes(self._mine)
         self._ops = self._describe_ops()
         self._note_lost_ranges()
 
-    def _grid(self, root: Entry, mine: Array, theirs: Forms) -> Quantization | None:
-        """Where MXNet adds whole numbers without a sign in place, the sum has none either: what is below 0 is lost."""
-        other = self.matching.points[root]
-        found, node = theirs.grid(other), self._theirs.nodes[other.node]
-        if found is None or found.dtype != "int8" or node.attrs.get("with_sum", "").lower() != "true":
-            return found
-        assert found.scale is not None
-        is_lost = bool((theirs.arrays[other][0] >= 0).all()) and float(mine.min()) < -float(found.scale.max())
-        if not is_lost:
+    def _find_unsigned_sums(self, feeds: Batch) -> set[int]:
+        """The nodes that add in place to whole numbers without a sign."""
+        added = {node.index: node.added for node in self._theirs.steps if node.is_quantized}
+        entries = {index: entry for index, entry in added.items() if entry is not None}
+        wanted = list(dict.fromkeys(entries.values()))
+        arrays = self._runners[1].run(self._named(feeds), wanted) if wanted else {}
+        return {index for index, entry in entries.items() if arrays[entry].dtype == np.uint8}
+
+    def _grid(self, other: Entry, theirs: Forms, unsigned: Container[int]) -> Quantization | None:
+        """Where MXNet adds to numbers without a sign, the sum has none either: what is below 0 is lost."""
+        found = theirs.grid(other)
+        if found is None or found.dtype != "int8" or other.node not in unsigned:
             return found
         self.notes.append(
-            f"{node.symbol} loses everything below 0: MXNet adds to numbers without a sign there (uint8), and gives "
-            "the sum none either. Keep it in fp32"
+            f"{self._theirs.nodes[other.node].symbol} loses everything below 0: MXNet adds to numbers without a sign "
+            "there (uint8), and gives the sum none either. Keep it in fp32"
         )
         return replace(found, low=0)
 
@@ -221,16 +225,14 @@ class MxnetAdapter:
 
     def _note_lost_ranges(self) -> None:
         lost = [
-            n.symbol for n in self._theirs.steps if {n.attrs.get(f"{e}_calib_range") for e in ("min", "max")} == {_ZERO}
-        ]
+            n.symbol for n in self._theirs.steps
+            if "min_calib_range" in n.attrs and not any(float(n.attrs[f"{end}_calib_range"]) for end in ("min", "max"))
+        ]  # fmt: skip
         if lost:
             self.notes.append(
                 f"the calibrated range of {', '.join(lost)} is 0 in the file: MXNet writes ranges with six decimals, "
                 "so smaller ones are lost. Scale the values up, or keep these symbols in fp32"
             )
-
-
-_ZERO = "0.000000"
 
 
 def _tensor(step: Node) -> str:

@@ -25,8 +25,9 @@ DEQUANTIZE = "_contrib_dequantize"
 REQUANTIZE = "_contrib_requantize"
 CONVERSIONS = {*QUANTIZE, DEQUANTIZE, REQUANTIZE}
 _WEIGHTED = {"Convolution", "Deconvolution", "FullyConnected", "Embedding", "_contrib_quantized_embedding"}
+_SUM = "elemwise_add"
 _PREFIX = "quantized_"
-_LOSSES = {"SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput", "SVMOutput"}
+LOSSES = {"SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput", "SVMOutput"}
 
 
 class Entry(NamedTuple):
@@ -74,6 +75,13 @@ class Node:
         return next((part for part in self.parts if part.type in _WEIGHTED), None)
 
     @property
+    def added(self) -> Entry | None:
+        """What is added to its own result in place."""
+        inputs = (entry for part in self.parts if part.type == _SUM for entry in part.inputs)
+        is_sum = self.attrs.get("with_sum", "").lower() == "true"
+        return next((entry for entry in inputs if entry is not None), None) if is_sum else None
+
+    @property
     def symbol(self) -> str:
         """As quantize_net calls it, to be left out."""
         return self.name.removeprefix(_PREFIX) if self.is_quantized else self.name
@@ -96,6 +104,12 @@ class Graph:
         self.inputs = [name for name in self._unbound() if name not in self.labels]
         if not self.inputs:
             raise ModelError(f"{self.name}: the network has no input; expected one variable at least without weights.")
+        missing = [name for name in self.source.symbol.list_auxiliary_states() if name not in self.source.aux]
+        if missing:
+            raise ModelError(
+                f"{self.name}: its weights lack {missing[0]} ({len(missing)} missing in all); expected all of "
+                "them. Give the parameters of this network."
+            )
         self._moving = self._find_moving()
         self.steps = [node for node in self.nodes if node.index in self._moving and node.type != VARIABLE]
         """The nodes that compute something of the input."""
@@ -121,7 +135,7 @@ class Graph:
     def _is_label(self, name: str) -> bool:
         entry = Entry(self.variables[name])
         readers = self.readers[entry]
-        return bool(readers) and all(r.type in _LOSSES and r.inputs.index(entry) == 1 for r in readers)
+        return bool(readers) and all(r.type in LOSSES and r.inputs.index(entry) == 1 for r in readers)
 
     def _find_moving(self) -> set[int]:
         found = {self.variables[name] for name in self.inputs}
@@ -150,11 +164,9 @@ class Graph:
         """The same network with other results."""
         return made_symbol({**self.document, "heads": [[e.node, e.at, 0] for e in heads]})
 
-    def described_inputs(self, shapes: Mapping[str, tuple[int, ...]] | None = None) -> list[Input]:
+    def described_inputs(self) -> list[Input]:
         """A file does not say what shapes the inputs have: data does."""
-        if not shapes:
-            return [Input(name, np.dtype(np.float32), (), is_known=False) for name in self.inputs]
-        return [Input(n, np.dtype(np.float32), (None, *shapes[n][1:]) if shapes[n] else ()) for n in self.inputs]
+        return [Input(name, np.dtype(np.float32), (), is_known=False) for name in self.inputs]
 
 
 def made_symbol(document: Mapping[str, Any]) -> Any:

@@ -4,6 +4,7 @@ last number. So says MXNet (kInt8Range, kUint8Range), and cuts off what is round
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,17 @@ _TINY = np.finfo(np.float32).tiny
 
 
 def grid(dtype: Any, low: Array, high: Array) -> Quantization:
-    """Of whole numbers of this type that stand for this range."""
+    """Of whole numbers of this type that stand for this range; one of 0 leaves nothing of the values."""
     name = np.dtype(dtype).name
     widest = np.maximum(np.abs(np.float32(low)), np.abs(np.float32(high))).reshape(-1)[:1]
-    scale = np.maximum(widest / np.float32(STEPS[name]), _TINY).astype(np.float32)
+    scale = np.asarray(widest / np.float32(STEPS[name]), np.float32)
     return Quantization(name, scale, np.zeros(1, np.int64), _FIRST[name], _LAST[name])
+
+
+def divisible(found: Quantization) -> Quantization:
+    """With a scale to divide by."""
+    assert found.scale is not None
+    return replace(found, scale=np.maximum(found.scale, _TINY))
 
 
 def grid_by_channel(widest: Array) -> Quantization:

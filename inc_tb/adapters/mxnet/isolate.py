@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from inc_tb.adapters.mxnet.graph import VARIABLE, Entry, made_symbol
-from inc_tb.adapters.mxnet.grids import grid, is_whole
+from inc_tb.adapters.mxnet.grids import divisible, grid, is_whole
 from inc_tb.adapters.mxnet.match import Matching
 from inc_tb.adapters.mxnet.runtime import Executor, keep, shapes_of
 from inc_tb.capture import Array, Batch
@@ -50,7 +50,7 @@ class Isolated:
         for root, array in given.items():
             forms = self._matching.forms(root)
             found, ends = theirs.grid(root), theirs.arrays[root][1:]
-            whole = array if found is None else quantize(array, found, theirs.arrays[root][0].dtype)
+            whole = array if found is None else quantize(array, divisible(found), theirs.arrays[root][0].dtype)
             for entry, value in zip(forms, (whole, *ends), strict=True):
                 place[entry] = f"{_FED}_{entry.node}_{entry.at}"
                 fed[place[entry]] = np.ascontiguousarray(value)

@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from inc_tb.adapters.mxnet.graph import Graph, made_symbol
+from inc_tb.adapters.mxnet.graph import LOSSES, Graph, made_symbol
 from inc_tb.adapters.mxnet.library import mx
-from inc_tb.adapters.mxnet.runtime import Executor, fused
+from inc_tb.adapters.mxnet.model import fed
+from inc_tb.adapters.mxnet.runtime import Executor, fused, shapes_of
 from inc_tb.adapters.mxnet.source import SYMBOL, Source, first_line, open_source, write_files
 from inc_tb.capture import Batch, describe
 from inc_tb.errors import IncTbError, ModelError, UsageError
@@ -26,10 +27,6 @@ _CHOICES: Mapping[str, Sequence[str]] = {
     "quantized_dtype": ("auto", "int8", "uint8"),
 }
 _BACKEND = "MKLDNN_QUANTIZE"
-_WITHOUT_LABEL = {
-    "SoftmaxOutput": "softmax", "LinearRegressionOutput": "_copy", "MAERegressionOutput": "_copy",
-    "LogisticRegressionOutput": "sigmoid",
-}  # fmt: skip
 
 
 class MxnetQuantizer:
@@ -56,6 +53,7 @@ class MxnetQuantizer:
             if self.settings[name] not in choices:
                 raise UsageError(f"{name}={self.settings[name]!r} was given; expected one of {list(choices)}.")
         self._symbols: dict[str, str] = {}
+        self._name = ""
         self._inputs: list[str] = []
         self._ranges: dict[tuple[str, str], dict[str, tuple[float, float]]] = {}
 
@@ -67,7 +65,7 @@ class MxnetQuantizer:
             raise ModelError(f"{describe(model)}: is quantized already; expected the fp32 model.")
         joined = Graph(fused(source, _BACKEND))
         self._symbols = {part.name: node.symbol for node in joined.steps for part in node.parts}
-        self._inputs, self._ranges = graph.inputs, {}
+        self._name, self._inputs, self._ranges = source.name, graph.inputs, {}
         target = folder / "prepared"
         write_files(source, target)
         return target
@@ -80,13 +78,13 @@ class MxnetQuantizer:
     def quantize(
         self, model: Path, target: Path, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
     ) -> None:
-        source = fused(open_source(model), _BACKEND)
+        source = fused(open_source(model)._replace(name=self._name), _BACKEND)
         try:
             write_files(self._quantized(source, calibration, settings, keep), target)
         except IncTbError:
             raise
         except Exception as error:  # MXNet and its calibration raise many unrelated classes
-            raise ModelError(f"{model}: MXNet cannot quantize it so: {first_line(error)}.") from error
+            raise ModelError(f"{self._name}: MXNet cannot quantize it so: {first_line(error)}.") from error
 
     def _quantized(
         self, source: Source, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
@@ -113,11 +111,14 @@ class MxnetQuantizer:
 
     def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
         excluded = "".join(f"        {json.dumps(name)},\n" for name in self._excluded(keep))
+        names = sorted(self._inputs)
+        arrays = ", ".join(f"{json.dumps(name)}: samples[{json.dumps(name)}]" for name in names)
         return (
             "import mxnet as mx\nfrom mxnet.contrib.quantization import quantize_net_v2\n\n"
-            f'network = mx.gluon.SymbolBlock.imports(\n    model_input + "/model{SYMBOL}", {json.dumps(self._inputs)}, '
+            f'network = mx.gluon.SymbolBlock.imports(\n    model_input + "/model{SYMBOL}", {json.dumps(names)}, '
             'model_input + "/model-0000.params"\n)\n'
-            "# calib_data gives lists of arrays, one for each input, without labels.\n"
+            "# Your samples, by input. NDArrayIter sorts inputs by name: so do the networks here.\n"
+            f"calib_data = mx.io.NDArrayIter({{{arrays}}}, batch_size=1)\n"
             f'quantized = quantize_net_v2(\n    network, quantized_dtype="{settings["quantized_dtype"]}", '
             f'quantize_mode="{settings["quantize_mode"]}",\n    quantize_granularity="{settings["granularity"]}",\n'
             f'    calib_data=calib_data, calib_mode="{settings["calibration"]}",\n'
@@ -159,12 +160,13 @@ def _calibrated(
 ) -> dict[str, tuple[float, float]]:
     """The ranges of these values."""
     collector.include_layer = names
-    executor, shapes = None, None
+    graph, executor, shapes = Graph(source), None, None
     for batch in calibration:
-        if executor is None or shapes != {n: a.shape for n, a in batch.items()}:
-            executor, shapes = Executor(source, batch), {n: a.shape for n, a in batch.items()}
+        feeds = fed(graph, batch)
+        if executor is None or shapes != shapes_of(feeds):
+            executor, shapes = Executor(source, feeds), shapes_of(feeds)
             executor.watch(collector.collect)
-        executor.feed(batch)
+        executor.feed(feeds)
         executor.run()
     if settings["calibration"] == "naive":
         ranges = collector.min_max_dict
@@ -175,8 +177,12 @@ def _calibrated(
 
 
 def _without_labels(source: Source) -> Source:
+    """A loss gets its data as the label, which does not matter for the result; only SVMOutput wants another shape."""
     document = json.loads(source.symbol.tojson())
-    for node in document["nodes"]:
-        if node["op"] in _WITHOUT_LABEL:
-            node |= {"op": _WITHOUT_LABEL[node["op"]], "inputs": node["inputs"][:1], "attrs": {}}
+    for node in (node for node in document["nodes"] if node["op"] in LOSSES):
+        data = node["inputs"][0]
+        if node["op"] == "SVMOutput":
+            node |= {"op": "_copy", "inputs": [data], "attrs": {}}
+        else:
+            node["inputs"] = [data, data]
     return source._replace(symbol=made_symbol(document))

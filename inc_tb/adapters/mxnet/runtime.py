@@ -48,7 +48,7 @@ class Executor:
                     mx.cpu(), {n: arguments[n] for n in names}, grad_req="null",
                     aux_states={n: source.aux[n] for n in source.symbol.list_auxiliary_states()},
                 )  # fmt: skip
-        except (mx.MXNetError, ValueError, KeyError) as error:
+        except (mx.MXNetError, ValueError) as error:
             raise _cannot_run(source, error) from error
         self._source = source
         self.feed(feeds)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import tempfile
 import time
@@ -24,7 +23,6 @@ from inc_tb.errors import ModelError
 from inc_tb.traces import Slice
 
 _THREADS = "OMP_NUM_THREADS"
-_STARTED_WITH = int(os.environ.get(_THREADS) or 0) or (os.cpu_count() or 1)
 
 
 class _Event(NamedTuple):
@@ -49,10 +47,11 @@ class MxnetTimer:
         self.is_quantized = self._given.is_quantized
         self.notes: list[str] = []
         self.traces: dict[str, bytes] = {}
-        if threads is not None and threads != _STARTED_WITH:
+        has = _threads()
+        if threads is not None and threads != has:
             self.notes.append(
-                f"MXNet has {_STARTED_WITH} threads in this process, not {threads}: it decides that once, when it is "
-                f"loaded. Start the process with {_THREADS}={threads}"
+                f"MXNet has {has} thread{'s' * (has != 1)} in this process, not {threads}: it decides that once, when "
+                f"it is loaded. Start the process with {_THREADS}={threads}"
             )
         self._opened: dict[Any, tuple[Executor, Executor]] = {}
         self._open(self.prepare(batch))
@@ -81,7 +80,7 @@ class MxnetTimer:
     def run_profiled(self, prepared: Any) -> float:
         _, executor = self._open(prepared)
         executor.feed(prepared)
-        place = _configured()
+        log = _log()
         began_us = time.time_ns() / 1e3
         shift_us = 1e6 * time.perf_counter() - began_us
         mx.profiler.set_state("run")
@@ -92,7 +91,7 @@ class MxnetTimer:
         finally:
             mx.profiler.set_state("stop")
             mx.profiler.dump(finished=False)
-        self._runs.append([e for e in _events(place.read_text(), shift_us) if e.start_us >= began_us + shift_us])
+        self._runs.append([e for e in _events(log.read(), shift_us) if e.start_us >= began_us + shift_us])
         return took
 
     def close(self) -> list[Recorded]:
@@ -102,27 +101,40 @@ class MxnetTimer:
         return [_recorded(events, kernels, types) for events in self._runs]
 
 
-@cache
-def _configured() -> Path:
-    """Where the profiler writes to, which can be told it once in a process."""
-    folder = tempfile.TemporaryDirectory(prefix="inc-tb-")
-    _FOLDERS.append(folder)
-    place = Path(folder.name) / "mxnet.json"
-    try:
-        mx.profiler.set_config(profile_symbolic=True, aggregate_stats=False, filename=str(place))
-    except mx.MXNetError as error:
-        raise ModelError(
-            "MXNet's profiler was used in this process and cannot be used again; expected it to be free. Start another."
-        ) from error
-    return place
+def _threads() -> int:
+    """As MXNet has told OpenMP, whatever the environment says; without OpenMP there is one."""
+    asked = getattr(mx.base._LIB, "omp_get_max_threads", None)
+    return int(asked()) if asked is not None else 1
 
 
-_FOLDERS: list[Any] = []
-"""Gone with the process."""
+class _Log:
+    """What the profiler writes, which can be told where once in a process."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="inc-tb-")
+        self._place, self._read = Path(self._folder.name) / "mxnet.json", 0
+        try:
+            mx.profiler.set_config(profile_symbolic=True, aggregate_stats=False, filename=str(self._place))
+        except mx.MXNetError as error:
+            raise ModelError(
+                "MXNet's profiler was used in this process and cannot be used again; expected it to be free. Start "
+                "another."
+            ) from error
+
+    def read(self) -> str:
+        """What is new since the last time."""
+        with self._place.open("rb") as file:
+            file.seek(self._read)
+            text = file.read().decode()
+            self._read = file.tell()
+        return text
+
+
+_log = cache(_Log)
 
 
 def _events(text: str, shift_us: float) -> Iterator[_Event]:
-    """What began and ended on a thread, also in runs before. A file that was written to twice is no JSON any more."""
+    """What began and ended on a thread. The parts of a file that is written to again are no JSON."""
     began: dict[tuple[int, str], float] = {}
     for event in map(json.loads, re.findall(r"\{[^{}]*\}", text)):
         key = event.get("tid", 0), event.get("name", "")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from inc_tb.adapters.mxnet.graph import Graph, Node, Part
-from inc_tb.adapters.mxnet.grids import STEPS, grid, grid_by_channel
+from inc_tb.adapters.mxnet.grids import STEPS, divisible, grid, grid_by_channel
 from inc_tb.adapters.mxnet.match import Match
 from inc_tb.capture import Array
 from inc_tb.records import Quantization
@@ -60,7 +60,7 @@ def read_weights(match: Match, reference: Graph, quantized: Graph, data: Quantiz
     norm = _factor(quantized, [match.node])
     whole = stored if norm is None else stored * norm
     form = _own_grid(whole, match.node, _bias(quantized, match.node), data)
-    return Weights(name, own, factor, rounded(whole, form), form)
+    return Weights(name, own, factor, rounded(whole, divisible(form)), form)
 
 
 def read_bias(match: Match, reference: Graph, quantized: Graph) -> Bias | None:
@@ -85,7 +85,7 @@ def _own_grid(weights: Array, node: Node, bias: Array | None, data: Quantization
     if not is_by_channel:
         return grid(np.int8, weights.min(), weights.max())
     widest = np.abs(weights).reshape(len(weights), -1).max(axis=1)
-    if bias is not None and data is not None and data.scale is not None:
+    if bias is not None and data is not None and data.scale is not None and data.scale.max() > 0:
         # A bias has the step of data times weights, in which it must fit.
         widest = np.maximum(widest, STEPS["int8"] * np.abs(bias) / data.scale.max() / _LARGEST_BIAS)
     return grid_by_channel(widest)
