@@ -40,15 +40,18 @@ tests: tests-page tests-main tests-alone $(if $(OLD_PYTHON),tests-inc2 tests-mxn
 tests-page: $(TEST_VENV)/ready
 	$(NPM) test
 
+# Two tests at a time with one thread each: threads that wait for each other take many times as long.
+ONE_THREAD = OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1
+
 tests-main: $(TEST_VENV)/ready browser
-	$(BIN)/pytest -n 2 --dist loadfile -m "not alone"
+	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile -m "not alone"
 
 # What measures time or memory would be disturbed by another test beside it.
 tests-alone: $(TEST_VENV)/ready
 	$(BIN)/pytest -m alone
 
 tests-inc2: $(INC2_VENV)/ready
-	$(INC2_VENV)/bin/python -m pytest tests/neural_compressor_2 $(addprefix tests/mxnet/test_,contract.py library.py recipes.py)
+	$(ONE_THREAD) $(INC2_VENV)/bin/python -m pytest tests/neural_compressor_2 $(addprefix tests/mxnet/test_,contract.py library.py recipes.py)
 
 tests-mxnet: $(MXNET_VENV)/ready
 	$(MXNET_VENV)/bin/python -m pytest tests/mxnet $(WITHOUT_FRAMEWORKS)

@@ -69,8 +69,10 @@ class EventFile:
                 os.replace(str(self._file.name), self.path)
 
     def discard(self) -> None:
-        self._file.close()
-        os.unlink(str(self._file.name))
+        """Unless it is closed, and seen."""
+        if not self._file.closed:
+            self._file.close()
+            os.unlink(str(self._file.name))
 
 
 def _new_file(folder: Path, suffix: str, mark: str) -> FileIO:

@@ -39,7 +39,8 @@ class SummaryWriter:
     reference's histograms go into the run `fp32` beside this one (`fp32-…` for a second reference), so that the
     Histograms dashboard shows both under the same name; `worst_ops` limits how many ops get scalars and
     histograms there. HParams takes its columns from one trial, so give all trials of a folder the same settings.
-    A run that is written `whole` appears in TensorBoard when the writer is closed, and never if an error ends it.
+    The events of a run that is written `whole` appear when the writer is closed, and never if an error ends it before;
+    what lies beside them, the traces of a profile and the run of the reference, is there at once.
     """
 
     def __init__(

@@ -184,16 +184,16 @@ _JOINED = (
 MXNET = Recipe(
     "mxnet", "MXNet: quantize_net, exclude_layers",
     "from mxnet.contrib.quantization import quantize_net_v2\n\nexclude_layers = [\n", "    {module}", ",\n",
-    ",\n]\nquantized = quantize_net_v2(\n"
-    '    network, calib_data=calib_data, calib_mode="naive", exclude_layers=exclude_layers\n)',
+    ",\n]\nquantized = quantize_net_v2(\n    network, exclude_layers=exclude_layers, {net_data},\n"
+    "    calib_mode={calib_mode}\n)",
     f"Keeps the ops in fp32. {_JOINED} Your other settings (calibration, quantize_mode) are yours to add.",
 )  # fmt: skip
 MXNET_MODEL = Recipe(
     "mxnet-model", "MXNet: quantize_model_mkldnn, excluded_sym_names",
     "from mxnet.contrib.quantization import quantize_model_mkldnn\n\nexcluded_sym_names = [\n", "    {module}", ",\n",
     ",\n]\nqsym, qarg_params, aux_params = quantize_model_mkldnn(\n"
-    '    sym, arg_params, aux_params, calib_data=calib_data, calib_mode="naive", quantized_dtype="auto",\n'
-    "    excluded_sym_names=excluded_sym_names,\n)",
+    '    sym, arg_params, aux_params, excluded_sym_names=excluded_sym_names, quantized_dtype="auto",{model_data}\n'
+    "    calib_mode={calib_mode}\n)",
     f"For symbols and modules. Keeps the ops in fp32. {_JOINED}",
 )  # fmt: skip
 INC_MXNET = Recipe(
@@ -243,6 +243,8 @@ STATIC_ONLY = (
 )  # fmt: skip
 """Not for a model whose ranges are found at run time: onnx-neural-compressor 1.0 fails at its convolutions, and
 TensorFlow's tools keep no op of such a model in float."""
+INC_WITH_ACTIVATIONS = (INC, INC_ONNX, INC_TORCH, INC_BY_NAME)
+"""Not for a model of which only the weights are quantized: they would quantize activations as well."""
 
 ALIASES: Mapping[str, str] = {
     "ort": "onnxruntime", "nodes-to-exclude": "onnxruntime",
@@ -268,6 +270,10 @@ class Settings(NamedTuple):
     activation: str
     weight: str
     dynamic: bool = False
+
+    @property
+    def is_weight_only(self) -> bool:
+        return bool(self.weight) and not self.activation and not self.dynamic
 
     @classmethod
     def seen_in(
@@ -296,6 +302,9 @@ def fitted(framework: str, settings: Settings) -> list[Recipe]:
         "{renamed}": ' + [name + "_MatMul" for name in nodes_to_exclude]' if settings.dynamic else "",
         "{calibration}": "" if settings.dynamic else " calibration_data_reader,",
         "{approach}": 'approach="dynamic", ' if settings.dynamic else "",
+        "{net_data}": "data_shapes=data_shapes" if settings.dynamic else "calib_data=calib_data",
+        "{model_data}": "" if settings.dynamic else " calib_data=calib_data,",
+        "{calib_mode}": '"none",' if settings.dynamic else '"naive",  # or the mode that you calibrate with',
         "{Static}": "Dynamic" if settings.dynamic else "Static",
         "{is_dynamic}": "is_dynamic=True" if settings.dynamic else "",
         "{qconfig}": "per_channel_dynamic_qconfig" if settings.per_channel else "default_dynamic_qconfig",
@@ -310,6 +319,7 @@ def fitted(framework: str, settings: Settings) -> list[Recipe]:
     useless = [
         *(STATIC_ONLY if settings.dynamic else ()),
         *((ONNXRUNTIME_PER_CHANNEL, TORCH_PER_CHANNEL, TENSORFLOW_LITE_PER_CHANNEL) if settings.per_channel else ()),
+        *(INC_WITH_ACTIVATIONS if settings.is_weight_only else ()),
     ]
     chosen = [r for r in RECIPES.get(framework, ()) if r not in useless]
     chosen.sort(key=lambda r: r is TORCH_DYNAMIC and not settings.dynamic)  # behind those that fit better

@@ -423,12 +423,16 @@ def _storable(row: Row) -> Row:
     if isinstance(row, HistogramRow) and row.limits is not None and not all(map(math.isfinite, row.limits)):
         return msgspec.structs.replace(row, limits=None)
     if isinstance(row, Trial):
-        numbers = {"accuracy": row.accuracy, "baseline": row.baseline, "target": row.target, "wall_s": row.wall_s}
-        numbers.update(row.objectives)
-        odd: dict[str, float] = {name: v for name, v in numbers.items() if v is not None and not math.isfinite(v)}
+        given = {"accuracy": row.accuracy, "baseline": row.baseline, "target": row.target, "wall_s": row.wall_s}
+        numbers = {name: None if value is None else float(value) for name, value in given.items()}  # also of a tensor
+        objectives = {name: float(value) for name, value in row.objectives.items()}
+        known: dict[str, float | None] = {**numbers, **objectives}
+        odd: dict[str, float] = {
+            name: value for name, value in known.items() if value is not None and not math.isfinite(value)
+        }
         notes = [*row.notes, *(f"{name} was {value}, not a finite number" for name, value in odd.items())]
-        objectives = {name: value for name, value in row.objectives.items() if name not in odd}
-        return msgspec.structs.replace(row, objectives=objectives, notes=notes)
+        finite = {name: value for name, value in objectives.items() if name not in odd}
+        return msgspec.structs.replace(row, **numbers, objectives=finite, notes=notes)
     if isinstance(row, ProfileRow):
         spans = [span for span in row.spans if math.isfinite(span.start_us + span.duration_us)]
         convert_us = row.convert_us if math.isfinite(row.convert_us) else 0.0

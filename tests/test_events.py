@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from fractions import Fraction
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -362,6 +363,12 @@ def framed(data: bytes) -> bytes:
     return length + masked(length) + data + masked(data)
 
 
+WRITE_AND_DIE = """
+import os, signal, sys, inc_tb
+with inc_tb.SummaryWriter(sys.argv[2], whole=True) as writer:
+    writer.add_diagnosis(inc_tb.load(sys.argv[1]).diagnosis)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 WRITE_FOR_EVER = """
 import sys, inc_tb
 found = inc_tb.load(sys.argv[1]).diagnosis
@@ -376,6 +383,13 @@ def python(code: str, *arguments: Any, **options: Any) -> subprocess.CompletedPr
     command = [sys.executable, "-c", code, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(Path(inc_tb.__file__).parents[1]), "TF_CPP_MIN_LOG_LEVEL": "3"}
     return subprocess.run(command, check=True, text=True, capture_output=True, env=environment, **options)
+
+
+def test_numbers_of_a_trial_may_be_of_another_library(tmp_path: Path) -> None:
+    number: Any = Fraction(1, 2)
+    with inc_tb.SummaryWriter(tmp_path) as writer:
+        writer.add_trial(inc_tb.Trial("a", number, number, objectives={"ms": number}, target=number, wall_s=number))
+    assert inc_tb.load(tmp_path).trial == inc_tb.Trial("a", 0.5, 0.5, objectives={"ms": 0.5}, target=0.5, wall_s=0.5)
 
 
 class TestInterrupted:
@@ -398,6 +412,37 @@ class TestInterrupted:
         with inc_tb.SummaryWriter(run) as writer:
             writer.add_diagnosis(diagnosis)
         assert list(inc_tb.load(run).diagnoses) == list(range(len(found.diagnoses) + 1))
+
+    @each_loader
+    def test_killed_while_a_run_is_to_be_whole(self, loader: Any, logdir: Path, tmp_path: Path) -> None:
+        with inc_tb.SummaryWriter(tmp_path / "trial-001", whole=True) as writer:
+            writer.add_trial(make_trial("trial-001"))
+        with pytest.raises(subprocess.CalledProcessError) as killed:
+            python(WRITE_AND_DIE, logdir / "trial-001", tmp_path / "trial-002")
+        assert killed.value.returncode == -signal.SIGKILL
+        assert list((tmp_path / "trial-002").iterdir()) != []
+        with loader(tmp_path) as contents:
+            assert contents.runs() == ["fp32", "trial-001"]
+        with pytest.raises(DataError, match="no event files there"):
+            inc_tb.load(tmp_path / "trial-002")
+
+    def test_a_run_that_is_to_be_whole(self, diagnosis: inc_tb.Diagnosis, tmp_path: Path) -> None:
+        with inc_tb.SummaryWriter(tmp_path / "run", whole=True) as writer:
+            writer.add_diagnosis(diagnosis)
+            assert event_files(tmp_path / "run") == []
+        assert inc_tb.load(tmp_path / "run").ops["name"].tolist() == OPS
+        with suppress(ZeroDivisionError), inc_tb.SummaryWriter(tmp_path / "run", whole=True) as writer:
+            writer.add_diagnosis(diagnosis)
+            raise ZeroDivisionError
+        assert list(inc_tb.load(tmp_path / "run").diagnoses) == [0]
+        assert len(list((tmp_path / "run").iterdir())) == 1
+
+    def test_an_error_behind_the_end_of_a_whole_run(self, tmp_path: Path) -> None:
+        with suppress(ZeroDivisionError), inc_tb.SummaryWriter(tmp_path, whole=True) as writer:
+            writer.add_trial(make_trial("a"))
+            writer.close()
+            raise ZeroDivisionError
+        assert inc_tb.load(tmp_path).trial is not None
 
     def test_a_full_disk_leaves_no_half_record(self, diagnosis: inc_tb.Diagnosis, tmp_path: Path) -> None:
         with inc_tb.SummaryWriter(tmp_path / "run") as writer:

@@ -33,14 +33,14 @@ def first_batches(source: Any, samples: int, chosen: Callable[[Any], Any]) -> li
     if is_one_batch(source):
         source = [source]
     elif hasattr(source, "dataset") and callable(getattr(source, "collate_fn", None)):
-        source = [_collated(source, samples)]
+        source = [collated(source, samples)]
     found = list(Data(lambda: map(chosen, source)).first(samples))
     if not found:
         raise DataError("the data has no samples; expected at least one batch. Give others with data=….")
     return found
 
 
-def _collated(loader: Any, samples: int) -> Any:
+def collated(loader: Any, samples: int) -> Any:
     """Without going through the loader: its workers, samplers and what distributed training counts stay untouched."""
     dataset = loader.dataset
     try:

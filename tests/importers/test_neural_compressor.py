@@ -888,7 +888,7 @@ def test_a_diagnosis_that_is_there_already(tmp_path: Path, folder: Path, capsys:
     texts = [run(capsys, source, "--logdir", tmp_path / "logs")[1] for _ in range(2)]
     (count,) = re.findall(r"Logged (\d+) ops to", texts[0])
     assert "Logged" not in texts[1]
-    assert f"2024 has all {count} ops." in texts[1].replace("\n", " ")
+    assert f"2024hasall{count}ops." in "".join(texts[1].split())  # wherever the terminal has broken it
 
 
 def test_a_trial_without_an_evaluation_has_not_failed(tmp_path: Path) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from tests.neural_compressor_2.tuned import said
 
 try:
     IS_THERE = version("neural-compressor").startswith("2.")
@@ -21,7 +24,10 @@ os.environ["TF_ENABLE_ONEDNN_OPTS"] = "1"  # not every processor has it by defau
 if IS_THERE:
     np.bool = bool  # type: ignore[assignment,attr-defined]  # MXNet asks for it
 
-OURS = ("a trial was not", "the fp32 model", ".*nothing was logged", ".*has trials of an earlier tuning")
+OURS = (
+    "a trial was not", "the fp32 model", "the model's data", ".*nothing was logged", ".*Neural Compressor ended",
+    ".*has trials of an earlier tuning", ".*is not logged",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,6 +37,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             for message in OURS:
                 item.add_marker(pytest.mark.filterwarnings(f"error:{message}"))
             item.add_marker(pytest.mark.filterwarnings("ignore"), append=False)
+
+
+@pytest.fixture(autouse=True)
+def nothing_unexpected_is_said(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """As errors our warnings would end the tuning: log() turns them into entries of Python's log."""
+    yield
+    assert said(caplog) == []
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ import pytest
 import inc_tb
 from inc_tb.importers.neural_compressor.history import read_history
 from inc_tb.integrations.neural_compressor import log
-from tests.neural_compressor_2.tuned import CULPRITS, HARD, IMAGES, Loader, config, evaluate, fit, history
+from tests.neural_compressor_2.tuned import CULPRITS, HARD, IMAGES, Loader, config, evaluate, fit, history, said
 from tests.tensorboards import LOADERS, serve
 
 
@@ -205,6 +205,34 @@ def test_a_model_in_memory_and_other_data(tmp_path: Path) -> None:
     assert run.diagnosis.notes == []
 
 
+def test_no_calibration_data(tmp_path: Path) -> None:
+    """Dynamic ranges need none; those of the evaluation are taken."""
+    from neural_compressor import quantization
+
+    fp32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}
+    conf = config(trials=1, approach="dynamic", op_type_dict={"Conv": fp32})
+    with log(tmp_path / "evaluated"):
+        quantization.fit(HARD, conf, eval_dataloader=Loader(), eval_metric=Last())
+    assert trials(tmp_path / "evaluated")["trial-001"].diagnosis.samples == 32
+    with pytest.warns(RuntimeWarning, match="expected some with log"), log(tmp_path / "none"):
+        quantization.fit(HARD, conf, eval_func=evaluate)
+    (run,) = trials(tmp_path / "none").values()
+    assert any("expected some with log(data=…)" in note for note in run.trial.notes)
+
+
+class Last:
+    """A metric, as Neural Compressor wants one."""
+
+    def reset(self) -> None:
+        self.value = 0.0
+
+    def update(self, predictions: Any, labels: Any) -> None:
+        self.value = float(np.mean(predictions[0]))
+
+    def result(self) -> float:
+        return self.value
+
+
 def test_without_diagnoses(tmp_path: Path) -> None:
     with log(tmp_path, diagnose=False):
         fit()
@@ -287,9 +315,35 @@ def test_fit_that_fails_and_returns_none(tmp_path: Path) -> None:
     def fail(model: Any) -> float:
         raise ValueError("no such metric")
 
-    expected = "ended before its first trial: ValueError: no such metric. Installed: neural-compressor 2.*, onnx 1"
-    with pytest.warns(RuntimeWarning, match=expected), log(tmp_path):
-        assert fit(fail) is None
+    expected = "ended before its first trial: ValueError: no such metric.$"
+    with pytest.warns(RuntimeWarning, match=expected) as warned, log(tmp_path):
+        assert [fit(None) is None, fit(fail) is None] == [False, True]
+    assert len([w for w in warned if "no such metric" in str(w.message)]) == 1
+
+
+def test_fit_that_fails_in_a_later_trial(tmp_path: Path) -> None:
+    results = iter([1.0, 0.1])
+
+    def fail(model: Any) -> float:
+        found = next(results, None)
+        if found is None:
+            raise ImportError("no such module")
+        return found
+
+    expected = "ended in trial 2: ImportError: no such module. Installed: neural-compressor 2.*setuptools<82"
+    with pytest.warns(RuntimeWarning, match=expected) as warned, log(tmp_path):
+        fit(fail, config(trials=5))
+    assert len([w for w in warned if "no such module" in str(w.message)]) == 1
+    assert list(trials(tmp_path)) == ["trial-001"]
+
+
+def test_warnings_that_are_errors(tmp_path: Path, workspace: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with log(tmp_path, data={"input": IMAGES[:4, 0]}):
+        fit(conf=config(trials=3))
+    assert len(history(workspace)) == len(trials(tmp_path)) == 3
+    (told,) = said(caplog)
+    assert told.startswith("a trial was not diagnosed, the tuning goes on: ")
+    caplog.clear()
 
 
 def test_nothing_ran(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def runs(logdir: Path) -> list[Any]:
 
 def test_a_frozen_graph(tmp_path: Path, workspace: Path) -> None:
     with log(tmp_path):
-        fit(evaluate, config("mse_v2", 8), str(HARD), Loader(PICTURES))
+        fit(evaluate, config(trials=4), str(HARD), Loader(PICTURES))
     found = runs(tmp_path)
     assert [run.trial.accuracy for run in found] == list(history(workspace).values())
     assert all(run.diagnosis.samples == 32 for run in found)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from inc_tb.importers.pickles import read_pickle
 from tests.digits import DATA, digits
@@ -66,3 +67,8 @@ def history(workspace: Path) -> dict[int, float]:
     """Number of each trial -> accuracy, as Neural Compressor itself has stored it."""
     (tuning,) = read_pickle(workspace / "history.snapshot").state["tuning_history"]
     return {entry["tune_cfg"]["trial_number"]: entry["tune_result"][0] for entry in tuning["history"]}
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What log() says where its warnings are errors."""
+    return [record.getMessage() for record in caplog.get_records("call") if record.name.startswith("inc_tb")]

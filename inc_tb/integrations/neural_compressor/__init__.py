@@ -7,16 +7,18 @@ with inc_tb.integrations.neural_compressor.log("nc_workspace"):
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from inc_tb.errors import UsageError
-from inc_tb.integrations.neural_compressor.trial_log import SAMPLES, TrialLog
+from inc_tb.integrations.neural_compressor.trial_log import SAMPLES, WANTED_BY_2, TrialLog, warn
 from inc_tb.integrations.samples import check_samples
+from inc_tb.integrations.training import reason_of
 
 __all__ = ["TrialLog", "log"]
 
@@ -49,6 +51,7 @@ def log(
         yield made
         made.check()
     finally:
+        made.close()
         with _LOCK:
             _OPEN.remove(made)
             if not _OPEN:
@@ -64,20 +67,35 @@ def _patch(stack: ExitStack) -> None:
         "neural_compressor.common": v3.watch,
         "onnx_neural_compressor.quantization": v3.watch_onnx,
     }
-    found = [way for module, way in ways.items() if _is_there(module)]
-    if not found:
-        raise UsageError(
+    works = False
+    broken: dict[str, str] = {}
+    with ExitStack() as patches:
+        for module, way in ways.items():
+            try:
+                if _is_there(module):
+                    patches.enter_context(way(lambda: list(_OPEN)))
+                    works = True
+            except Exception as error:  # noqa: BLE001  importing the one must not stop the others
+                broken.setdefault(module.partition(".")[0].replace("_", "-"), reason_of(error))
+        if not works:
+            raise _unusable(broken)
+        stack.enter_context(patches.pop_all())
+    for package, reason in broken.items():
+        warn(f"{package} is not logged, it cannot be imported: {reason}")
+
+
+def _unusable(broken: Mapping[str, str]) -> UsageError:
+    if not broken:
+        return UsageError(
             "no Neural Compressor is installed; expected neural-compressor 2.x or 3.x, or onnx-neural-compressor: "
             "pip install neural-compressor."
         )
+    told = "; ".join(f"{package}: {reason.rstrip('.')}" for package, reason in broken.items())
     try:
-        for way in found:
-            stack.enter_context(way(lambda: list(_OPEN)))
-    except ImportError as error:
-        stack.close()
-        raise UsageError(
-            f"Neural Compressor cannot be imported: {error}. Version 2.6 wants numpy<2, onnx<1.19 and setuptools<82."
-        ) from error
+        advice = f" {WANTED_BY_2}" if version("neural-compressor").startswith("2.") else ""
+    except PackageNotFoundError:
+        advice = ""
+    return UsageError(f"Neural Compressor cannot be imported: {told}.{advice}")
 
 
 def _is_there(module: str) -> bool:

@@ -12,7 +12,7 @@ from inc_tb.arrays import as_array
 from inc_tb.capture import Batch, Input, kind_of, read_inputs
 from inc_tb.data import is_one_batch, open_data, take
 from inc_tb.errors import DataError, UsageError
-from inc_tb.integrations.samples import as_inputs
+from inc_tb.integrations.samples import as_inputs, collated
 
 
 def unwrapped(model: Any) -> Any:
@@ -38,7 +38,9 @@ def first_samples(model: Any, source: Any, samples: int) -> list[Batch]:
         return take(open_data(source, inputs, samples), samples, inputs)
     if is_one_batch(source):
         source = [source]
-    if isinstance(source, Iterator):
+    elif any(kind.__module__.startswith("torch.utils.data") for kind in type(source).__mro__):
+        source = [collated(source, samples)]  # its generator would shuffle another way afterwards
+    elif isinstance(source, Iterator):
         raise UsageError(
             f"the calibration data is a {type(source).__name__}, which can be gone through only once, and the tuning "
             "needs it; expected an object with an __iter__ that begins anew. Give samples with log(data=…)."

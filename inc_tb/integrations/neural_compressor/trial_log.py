@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 import threading
 import time
@@ -26,6 +27,26 @@ from inc_tb.records import Trial
 SAMPLES = 32
 _RENAMED = re.compile(r"(/MatMulAddFusion)?(_MatMul|_Add)?$")
 _DEPENDENCIES = ("neural-compressor", "onnx-neural-compressor", "onnx", "onnxruntime", "numpy", "setuptools")
+WANTED_BY_2 = "Version 2.6 wants numpy<2, onnx<1.19 and setuptools<82."
+
+
+def warn(message: str, category: type[Warning] = RuntimeWarning) -> None:
+    """Into Python's log where warnings are errors, which would end the tuning."""
+    try:
+        warnings.warn(message, category, stacklevel=3)
+    except Warning:
+        logging.getLogger(__name__).warning(message)
+
+
+@contextmanager
+def spared(logs: Iterable[TrialLog], what: str) -> Iterator[None]:
+    """Nothing that fails inside reaches the tuning but what the user does (Ctrl-C); random numbers stay as well."""
+    try:
+        with undisturbed():
+            yield
+    except Exception as error:  # noqa: BLE001  hours of tuning are worth more than their log
+        for log in logs:
+            log.report(what, error)
 
 
 class TrialLog:
@@ -35,27 +56,43 @@ class TrialLog:
         self.logdir = logdir
         self.data, self.samples, self.diagnose = data, samples, diagnose
         self.runs: list[Path] = []
+        self.began: float | None = None
+        """When Neural Compressor started last."""
+        self.ended = 0
+        """How many trials have, logged or not."""
         self._lock = threading.Lock()
         self._folders: set[Path] = set()
         self._tunings: dict[int, tuple[Any, Tuning]] = {}
-        self.began: float | None = None
-        """When Neural Compressor started last."""
-        self._failure = ""
+        """The last one of each thread, so that no more models than that are kept."""
         self._reported: set[str] = set()
 
     def begin(self) -> None:
         """Neural Compressor has started; it may end without a trial."""
         self.began = time.monotonic()
 
-    def failed(self, error: Exception) -> None:
-        """Neural Compressor did, and not the log."""
-        self._failure = reason_of(error)
+    def failed(self, error: Exception, trial: int) -> None:
+        """Neural Compressor 2.x did, and not the log; 0 is before the first trial. `fit` raises nothing."""
+        when = f"in trial {trial}" if trial else "before its first trial"
+        message = f"{self.logdir}: Neural Compressor ended {when}: {reason_of(error).rstrip('.')}."
+        if isinstance(error, ImportError | AttributeError):
+            message += f" Installed: {', '.join(_installed())}. {WANTED_BY_2}"
+        if message not in self._reported:  # its strategies call each other, and each of them raises it
+            self._reported.add(message)
+            warn(message)
 
     def tuning(self, key: Any, make: Callable[[], Tuning]) -> Tuning:
         """The one that an object of Neural Compressor belongs to."""
-        if id(key) not in self._tunings:
-            self._tunings[id(key)] = key, make()  # kept, or another object might get its id
-        return self._tunings[id(key)][1]
+        thread = threading.get_ident()
+        if thread not in self._tunings or self._tunings[thread][0] is not key:
+            self._tunings[thread] = key, make()
+        return self._tunings[thread][1]
+
+    def drop(self) -> None:
+        """The tuning of this thread: another one begins."""
+        self._tunings.pop(threading.get_ident(), None)
+
+    def close(self) -> None:
+        self._tunings.clear()
 
     def new_folder(self) -> Path:
         """For the trials of one tuning, which are never joined with others."""
@@ -65,44 +102,26 @@ class TrialLog:
                 count += 1
                 folder = self.logdir / f"tuning-{count}"
             if count > 1 and not self._folders:
-                warnings.warn(
-                    f"{self.logdir} has trials of an earlier tuning; those of this one are in {folder}", stacklevel=2
-                )
+                warn(f"{self.logdir} has trials of an earlier tuning; those of this one are in {folder}", UserWarning)
             self._folders.add(folder)
             return folder
-
-    @contextmanager
-    def spared(self, what: str) -> Iterator[None]:
-        """Nothing that fails inside reaches the tuning but what the user does (Ctrl-C); random numbers stay as well."""
-        try:
-            with undisturbed():
-                yield
-        except Exception as error:  # noqa: BLE001  hours of tuning are worth more than their log
-            self.report(what, error)
 
     def report(self, what: str, error: Exception) -> str:
         """As a warning, the first time that this goes wrong; the reason."""
         reason = reason_of(error)
         if what not in self._reported:
             self._reported.add(what)
-            warnings.warn(f"{what}, the tuning goes on: {reason}", RuntimeWarning, stacklevel=2)
+            warn(f"{what}, the tuning goes on: {reason}")
         return reason
 
     def check(self) -> None:
-        """Say so where there was nothing to log: `fit` returns None where it fails, and raises nothing."""
-        if any(tuning.trials for _, tuning in self._tunings.values()):
+        """Say so where there was nothing to log, and nothing was said."""
+        if self.ended or self._reported:
             return
+        problem = "Neural Compressor ended before its first trial. Its own log may say why."
         if self.began is None:
-            problem = "no tuning of Neural Compressor ran"
-            advice = "Call quantization.fit or autotune inside of `with log(…)`."
-        else:
-            reason = self._failure or "its own log may say why"
-            problem = f"Neural Compressor ended before its first trial: {reason.rstrip('.')}"
-            advice = (
-                f"Installed: {', '.join(_installed())}. Version 2.6 wants onnx<1.19, setuptools<82 and numpy<2, and "
-                "raises nothing where it is called."
-            )
-        warnings.warn(f"{self.logdir}: nothing was logged, {problem}. {advice}", RuntimeWarning, stacklevel=4)
+            problem = "no tuning of Neural Compressor ran. Call quantization.fit or autotune inside of `with log(…)`."
+        warn(f"{self.logdir}: nothing was logged, {problem}")
 
 
 class Tuning:
@@ -110,8 +129,8 @@ class Tuning:
 
     def __init__(self, log: TrialLog, reference: Any, batches: Callable[[], list[Batch]]) -> None:
         self._log = log
-        self._reference, self._batches = reference, batches
-        self._name = name_of(reference)
+        self._reference = reference if log.diagnose else None
+        self._batches = batches if log.diagnose else list
         self._folder: Path | None = None
         self._samples: list[Batch] | None = None
         self.trials = 0
@@ -122,9 +141,13 @@ class Tuning:
         self._since = time.monotonic()
 
     def add(self, number: int, describe: Callable[[str], Trial], quantized: Any) -> None:
-        """The trial of this number, as `describe` has it when it is told the name of the run."""
+        """The trial of this number, as `describe` has it when it is told the name of the run.
+
+        Without a model to compare it is not diagnosed, and `describe` says why.
+        """
         took = time.monotonic() - self._since
         self.trials += 1
+        self._log.ended += 1
         try:
             self._write(number, describe, quantized, took)
         finally:
@@ -137,7 +160,7 @@ class Tuning:
         trial = describe(run.name)
         trial.wall_s = took
         trial.notes += gap_notes(number, self.trials)
-        found = self._diagnosed(trial, quantized) if self._log.diagnose else None
+        found = self._diagnosed(trial, quantized) if self._log.diagnose and quantized is not None else None
         try:
             with SummaryWriter(run, whole=True) as writer:
                 if found is not None:
@@ -157,7 +180,8 @@ class Tuning:
         except Exception as error:  # noqa: BLE001  a trial without a diagnosis is better than none
             trial.notes.append(f"not diagnosed: {self._log.report('a trial was not diagnosed', error)}")
             return None
-        found.reference, found.quantized = self._name, f"{self._name}, {trial.name}"
+        name = name_of(self._reference)
+        found.reference, found.quantized = name, f"{name}, {trial.name}"
         return with_kept(found, _as_in_table(trial.fallback, found.ops["name"]))
 
 

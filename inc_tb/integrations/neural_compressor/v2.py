@@ -8,13 +8,20 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from inc_tb.capture import Batch
 from inc_tb.importers.neural_compressor.trials import Goal, accuracy_of, as_trial
+from inc_tb.integrations.neural_compressor.listening import listening
 from inc_tb.integrations.neural_compressor.models import first_samples
 from inc_tb.integrations.neural_compressor.patches import Function, replaced
-from inc_tb.integrations.neural_compressor.trial_log import TrialLog, Tuning
+from inc_tb.integrations.neural_compressor.trial_log import TrialLog, Tuning, spared
 from inc_tb.records import Trial
 
 _GIVEN = "_inc_tb_given"
+_HEARD = "_inc_tb_heard"
+_SMOOTHED = (
+    "not diagnosed: SmoothQuant has moved scales from layer to layer before it quantized them, so that they cannot be "
+    "compared with those of the fp32 model"
+)
 
 
 @contextmanager
@@ -28,7 +35,7 @@ def watch(logs: Callable[[], Sequence[TrialLog]]) -> Iterator[None]:
             for log in logs():
                 log.begin()
                 if log.diagnose and not hasattr(strategy, _GIVEN):
-                    with log.spared("the fp32 model was not kept"):
+                    with spared([log], "the fp32 model was not kept"):
                         setattr(strategy, _GIVEN, _given(strategy))
 
         return watched
@@ -37,14 +44,27 @@ def watch(logs: Callable[[], Sequence[TrialLog]]) -> Iterator[None]:
         def watched(strategy: Any, tune_cfg: Any = None, tune_result: Any = None, **kwargs: Any) -> None:
             add(strategy, tune_cfg, tune_result, **kwargs)
             for log in logs():
-                with log.spared("a trial was not logged"):
+                with spared([log], "a trial was not logged"):
                     # The strategies of one fit hand on their history.
                     tuning = log.tuning(strategy.tuning_history, partial(_tuning, log, strategy))
                     if tune_cfg is None:
                         tuning.restart()
                     else:
                         describe = partial(_trial, strategy, tune_cfg, tune_result)
-                        tuning.add(tune_cfg["trial_number"], describe, strategy.last_qmodel)
+                        quantized = None if _is_smoothed(strategy, tune_cfg) else strategy.last_qmodel
+                        tuning.add(tune_cfg["trial_number"], describe, quantized)
+
+        return watched
+
+    def baseline_watched(evaluate: Function) -> Function:
+        def watched(strategy: Any) -> None:
+            if strategy.calib_dataloader is not None or not _is_torch(strategy):
+                evaluate(strategy)
+                return
+            heard: list[Batch] = []
+            setattr(strategy, _HEARD, heard)
+            with listening(logs(), strategy.model.model, heard):
+                evaluate(strategy)
 
         return watched
 
@@ -54,13 +74,14 @@ def watch(logs: Callable[[], Sequence[TrialLog]]) -> Iterator[None]:
                 return traverse(strategy)
             except Exception as error:
                 for log in logs():
-                    log.failed(error)  # `fit` only prints it
+                    log.failed(error, strategy.trials_count)
                 raise
 
         return watched
 
     with (
         replaced(TuneStrategy, "__init__", begin_watched),
+        replaced(TuneStrategy, "_eval_baseline", baseline_watched),
         replaced(TuneStrategy, "traverse", traverse_watched),
         replaced(TuneStrategy, "_add_tuning_history", add_watched),
     ):
@@ -72,15 +93,25 @@ def _given(strategy: Any) -> Any:
     wrapped = strategy.model
     if wrapped.framework() == "onnxruntime":
         return wrapped.model_path or wrapped.model
-    if wrapped.framework().startswith("pytorch"):
+    if _is_torch(strategy):
         # Without an evaluation it quantizes the only model that there is.
         return copy.deepcopy(wrapped.model) if strategy._not_tuning else wrapped.model
     return wrapped
 
 
+def _is_torch(strategy: Any) -> bool:
+    return bool(strategy.model.framework().startswith("pytorch"))
+
+
+def _is_smoothed(strategy: Any, tune_cfg: Any) -> bool:
+    """In place, which only PyTorch's models are."""
+    return _is_torch(strategy) and bool((tune_cfg.get("recipe_cfgs") or {}).get("smooth_quant"))
+
+
 def _tuning(log: TrialLog, strategy: Any) -> Tuning:
     reference = getattr(strategy, _GIVEN, strategy.model)
-    source = strategy.calib_dataloader if log.data is None else log.data
+    known = (log.data, strategy.calib_dataloader, strategy.eval_dataloader, getattr(strategy, _HEARD, None) or None)
+    source = next((given for given in known if given is not None), None)
     return Tuning(log, reference, lambda: first_samples(reference, source, log.samples))
 
 
@@ -96,4 +127,7 @@ def _trial(strategy: Any, tune_cfg: Any, result: Any, name: str) -> Trial:
         "tool": f"Neural Compressor {__version__}", "strategy": tuning.strategy, "approach": config.approach,
         "quant_format": config.quant_format,
     }  # fmt: skip
-    return as_trial(name, goal, result, tune_cfg, objectives, whole)
+    trial = as_trial(name, goal, result, tune_cfg, objectives, whole)
+    if _is_smoothed(strategy, tune_cfg):
+        trial.notes.append(_SMOOTHED)
+    return trial

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-import numpy as np
-
 from inc_tb.capture import Batch
-from inc_tb.importers.neural_compressor.trials import Goal, as_trial
+from inc_tb.importers.neural_compressor.trials import Goal, number_of
 from inc_tb.integrations.neural_compressor.configs import fallback_of, settings_of
-from inc_tb.integrations.neural_compressor.models import first_samples, named
+from inc_tb.integrations.neural_compressor.listening import listening
+from inc_tb.integrations.neural_compressor.models import first_samples
 from inc_tb.integrations.neural_compressor.patches import Function, replaced
-from inc_tb.integrations.neural_compressor.trial_log import TrialLog, Tuning
+from inc_tb.integrations.neural_compressor.trial_log import TrialLog, Tuning, spared
 from inc_tb.records import Trial
 
 Logs = Callable[[], Sequence[TrialLog]]
@@ -56,8 +55,12 @@ class _Autotune:
     """One call, as far as it has come."""
 
     reference: Any = None
+    is_evaluated: bool = False
+    """Whether the fp32 model is; what comes next are the models of the trials."""
     evaluated: Any = None
-    """First the fp32 model, then that of each trial."""
+    """The model of the trial that is about to end."""
+    kept: list[str] | None = None
+    """What this trial leaves in fp32, where that is known."""
     source: Any = None
     """A calibration dataloader or data reader."""
     heard: dict[str, list[Batch]] = field(default_factory=dict)
@@ -112,22 +115,25 @@ class _Watch:
         def watched(monitor: Any, *args: Any, **kwargs: Any) -> None:
             begin(monitor, *args, **kwargs)
             self._thread.autotune = _Autotune(self._thread.given)
-            for module in _QUANTIZE.keys() & sys.modules.keys() - self._known:  # whoever tunes has loaded one
-                self._known.add(module)
-                self._stack.enter_context(replaced(sys.modules[module], _QUANTIZE[module], self._quantize))
             for log in self._logs():
+                log.drop()
                 log.begin()
+            with spared(self._logs(), "the calibration is not seen"):
+                for module in _QUANTIZE.keys() & sys.modules.keys() - self._known:  # whoever tunes has loaded one
+                    self._known.add(module)
+                    self._stack.enter_context(replaced(sys.modules[module], _QUANTIZE[module], self._quantize))
 
         return watched
 
     def _evaluate(self, evaluate: Function) -> Function:
         def watched(wrapper: Any, model: Any) -> Any:
-            is_first = self._now.evaluated is None
-            self._now.evaluated = model
-            if not is_first:
+            now, is_wanted = self._now, any(log.diagnose for log in self._logs())
+            if now.is_evaluated:
+                now.evaluated = model if is_wanted else None
                 return evaluate(wrapper, model)
-            if self._now.reference is None:
-                self._now.reference = model
+            now.is_evaluated = True
+            if is_wanted and now.reference is None:
+                now.reference = model
             with self._listening(model, "evaluation"):
                 return evaluate(wrapper, model)
 
@@ -137,7 +143,7 @@ class _Watch:
         def watched(monitor: Any, baseline: Any) -> None:
             set_baseline(monitor, baseline)
             for log in self._logs():
-                with log.spared("a tuning was not seen"):
+                with spared([log], "a tuning was not seen"):
                     self._tuning(log, monitor).restart()
 
         return watched
@@ -147,6 +153,9 @@ class _Watch:
             if kwargs.get("run_fn") is not None:
                 kwargs["run_fn"] = self._calibrate(kwargs["run_fn"])
             self._now.source = args[0] if args else kwargs.get("calibration_data_reader")
+            self._now.kept = None
+            with spared(self._logs(), "what stays in fp32 is not known"):
+                self._now.kept = fallback_of(quant_config, model)
             return quantize(model, quant_config, *args, **kwargs)
 
         return watched
@@ -162,9 +171,10 @@ class _Watch:
         def watched(monitor: Any, trial_index: int, trial_result: Any, quant_config: Any) -> None:
             add(monitor, trial_index, trial_result, quant_config)
             for log in self._logs():
-                with log.spared("a trial was not logged"):
+                with spared([log], "a trial was not logged"):
                     describe = partial(self._trial, monitor, trial_result, quant_config)
                     self._tuning(log, monitor).add(trial_index - self._first + 1, describe, self._now.evaluated)
+            self._now.evaluated = None
 
         return watched
 
@@ -181,34 +191,27 @@ class _Watch:
         return log.tuning(monitor, lambda: Tuning(log, reference, batches))
 
     def _trial(self, monitor: Any, result: Any, quant_config: Any, name: str) -> Trial:
-        """A config of 3.x says what it changes only, so its ops are not known as those of 2.x are."""
-        trial = as_trial(name, Goal(monitor.baseline, monitor.tuning_config.tolerable_loss), result, {})
-        parts: Iterable[tuple[str, Any]] = getattr(self._now.reference, "named_modules", tuple)()
-        trial.fallback = fallback_of(quant_config, {part: type(module).__name__ for part, module in parts})
-        trial.config = {"tool": self._tool, **settings_of(quant_config)}
-        return trial
+        goal = Goal(number_of(monitor.baseline), monitor.tuning_config.tolerable_loss)
+        accuracy, kept = number_of(result), self._now.kept
+        return Trial(
+            name,
+            accuracy,
+            goal.baseline,
+            kept or [],
+            {"tool": self._tool, **settings_of(quant_config, monitor.tuning_config.config_set)},
+            notes=[
+                *([] if accuracy is not None else ["the evaluation gave no finite number"]),
+                *([] if kept is not None else ["what stays in fp32 is not known"]),
+            ],
+            target=goal.target,
+        )
 
-    @contextmanager
-    def _listening(self, model: Any, what: str) -> Iterator[None]:
-        """Keep what a PyTorch model is called with, as many samples as any log wants, the first time."""
-        listen = getattr(model, "register_forward_pre_hook", None)
-        wanted = max((log.samples for log in self._logs() if log.diagnose), default=0)
-        if listen is None or what in self._now.heard:
-            yield
-            return
+    def _listening(self, model: Any, what: str) -> AbstractContextManager[None]:
+        """The first time only."""
+        if what in self._now.heard:
+            return nullcontext()
         heard = self._now.heard[what] = []
-
-        def hear(module: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> None:
-            if sum(_size(batch) for batch in heard) < wanted:
-                with suppress(Exception):  # a diagnosis without data says so
-                    batch = named(arguments, keywords, module.forward)
-                    heard.append({name: np.array(array) for name, array in batch.items()})
-
-        handle = listen(hear, with_kwargs=True)
-        try:
-            yield
-        finally:
-            handle.remove()
+        return listening(self._logs(), model, heard)
 
 
 class _Read:
@@ -221,7 +224,3 @@ class _Read:
         self._reader.rewind()
         while (batch := self._reader.get_next()) is not None:
             yield batch
-
-
-def _size(batch: Batch) -> int:
-    return next((len(array) for array in batch.values() if array.ndim), 1)
