@@ -13,6 +13,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
 import inc_tb
@@ -195,8 +197,6 @@ def test_two_fits(tmp_path: Path) -> None:
 
 
 def test_a_model_in_memory_and_other_data(tmp_path: Path) -> None:
-    import onnx
-
     np.savez(tmp_path / "data.npz", input=IMAGES[:40])
     with log(tmp_path / "logs", data=tmp_path / "data.npz", samples=24):
         fit(None, model=onnx.load(HARD))
@@ -209,8 +209,7 @@ def test_no_calibration_data(tmp_path: Path) -> None:
     """Dynamic ranges need none; those of the evaluation are taken."""
     from neural_compressor import quantization
 
-    fp32 = {"activation": {"dtype": ["fp32"]}, "weight": {"dtype": ["fp32"]}}
-    conf = config(trials=1, approach="dynamic", op_type_dict={"Conv": fp32})
+    conf = config(trials=1, approach="dynamic")
     with log(tmp_path / "evaluated"):
         quantization.fit(HARD, conf, eval_dataloader=Loader(), eval_metric=Last())
     assert trials(tmp_path / "evaluated")["trial-001"].diagnosis.samples == 32
@@ -218,6 +217,27 @@ def test_no_calibration_data(tmp_path: Path) -> None:
         quantization.fit(HARD, conf, eval_func=evaluate)
     (run,) = trials(tmp_path / "none").values()
     assert any("expected some with log(data=…)" in note for note in run.trial.notes)
+
+
+def test_dynamic_convolutions_with_a_bias(tmp_path: Path) -> None:
+    """Neural Compressor rounds the bias and adds it to the integer sums; held to both models run as they are."""
+    from neural_compressor import quantization
+
+    made = quantization.fit(HARD, config(trials=1, approach="dynamic"), eval_func=lambda _: 1.0).model
+    assert "ConvInteger" in {node.op_type for node in made.graph.node}
+    found = {row["name"]: row for row in inc_tb.diagnose(HARD, made, {"input": IMAGES[:32]}).ops.rows()}
+    outputs = []
+    for model in (onnx.load(HARD), made):
+        copy = onnx.ModelProto()
+        copy.CopyFrom(model)
+        copy.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in ("c1", "c2"))
+        session = onnxruntime.InferenceSession(copy.SerializeToString(), providers=["CPUExecutionProvider"])
+        outputs.append(session.run(["c1", "c2"], {"input": IMAGES[:32]}))
+    for op, fp32, int8 in zip(("/conv1/Conv", "/conv2/Conv"), *outputs, strict=True):
+        sqnr = 10 * np.log10(np.sum(np.square(fp32)) / np.sum(np.square(fp32 - int8)))
+        assert found[op]["total_sqnr_db"] == pytest.approx(sqnr, abs=0.01)
+        assert found[op]["weight_dtype"] in ("int8", "uint8")
+    assert found["/conv1/Conv"]["added_sqnr_db"] == pytest.approx(found["/conv1/Conv"]["total_sqnr_db"], abs=0.01)
 
 
 class Last:

@@ -363,13 +363,18 @@ class Graph:
         return flipped_axis(found) if flip else found
 
     def _after_scaling(self, step: Step) -> str:
-        """MatMulInteger -> Cast -> Mul(scales) is one operation; its result is the output of the Mul."""
+        """MatMulInteger -> Cast -> Mul(scales) is one operation; its result is the output of the Mul.
+
+        Neural Compressor adds the bias before, rounded to the scale of the sums.
+        """
         tensor: str = step.node.output[0]
         while len(self.model.consumers[tensor]) == 1:
             node = self.model.consumers[tensor][0]
             others = [i for i in node.input if i != tensor]
+            is_sum = tensor == step.node.output[0] and node.op_type == "Add"
+            is_bias = is_sum and all(map(self._is_made_of_scales, others))
             is_scale = all(i in self._auxiliary or i in self.model.constants or self._will_be_scale(i) for i in others)
-            if node.op_type != "Cast" and not (node.op_type == "Mul" and is_scale):
+            if node.op_type != "Cast" and not is_bias and not (node.op_type == "Mul" and is_scale):
                 break
             self._swallowed.add(self._position[id(node)])
             self.scaled_by.update(dict.fromkeys([*node.output, *(i for i in others if i in self.model.producer)], step))
@@ -378,6 +383,13 @@ class Graph:
                 self._apply_scales(step, others[0])
                 break
         return tensor
+
+    def _is_made_of_scales(self, tensor: str) -> bool:
+        """And of constants, in any number of steps."""
+        if tensor in self._auxiliary or tensor in self.model.constants:
+            return True
+        node = self.model.producer.get(tensor)
+        return node is not None and all(map(self._is_made_of_scales, node.input))
 
     def _will_be_scale(self, tensor: str) -> bool:
         node = self.model.producer.get(tensor)
