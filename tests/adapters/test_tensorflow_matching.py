@@ -387,15 +387,18 @@ def test_saved_models_of_keras(name: str, bare: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_large_graph_takes_no_time() -> None:
+def test_a_large_graph_takes_little_time_beside_its_conversion() -> None:
     model = nets.randomized(nets.keras.applications.MobileNetV2(weights=None, input_shape=(96, 96, 3)))
-    source, lite = open_source(model), nets.to_lite(model, "dynamic")
-    bare = nets.without_names(lite)
-    start = time.perf_counter()
+    source = open_source(model)
+    times = [time.perf_counter()]
+    lite = nets.to_lite(model, "dynamic")
+    times.append(time.perf_counter())
     adapter = TensorFlowAdapter(source, lite)
-    named_s = time.perf_counter() - start
+    times.append(time.perf_counter())
+    TensorFlowAdapter(source, nets.without_names(lite))
+    times.append(time.perf_counter())
     check_ops(adapter, ())
     check_weights(adapter)
-    TensorFlowAdapter(source, bare)
-    assert named_s < 5
-    assert time.perf_counter() - start < 15
+    converting, with_names, without = np.diff(times)
+    assert with_names < converting / 5
+    assert without < converting / 5
