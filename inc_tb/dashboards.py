@@ -170,7 +170,8 @@ def trial_hparams(trial: Trial) -> list[Summary.Value]:
         metadata.EXPERIMENT_TAG: plugin_data_pb2.HParamsPluginData(experiment=experiment),
         metadata.SESSION_END_INFO_TAG: plugin_data_pb2.HParamsPluginData(session_end_info=ended),
     }
-    started = summary_v2.hparams_pb(settings, trial_id=storable_text(trial.name), start_time_secs=now - took)
+    # Without an id a trial is its run: others of that name, in other folders, are not its repetitions.
+    started = summary_v2.hparams_pb(settings, trial_id="", start_time_secs=now - took)
     return [
         *started.value,
         *(

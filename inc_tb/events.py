@@ -185,12 +185,19 @@ def _reference_run(run: Path, diagnosis: Diagnosis) -> tuple[Path, str]:
     return run.parent / f"{REFERENCE_RUN}-{digest}", mark
 
 
+def _templates(diagnosis: Diagnosis) -> list[records.Recipe]:
+    """For the page, which shows the first: that of the tool which all suggestions have first."""
+    firsts = {next(iter(suggestion.recipes), "") for suggestion in diagnosis.suggestions}
+    found = recipes_for(diagnosis.framework, diagnosis.ops)
+    return sorted(found, key=lambda recipe: firsts != {recipe.tool})
+
+
 def diagnosis_records(diagnosis: Diagnosis) -> list[Summary.Value]:
     rows: dict[records.RowKind, Sequence[Any]] = {
         "histograms": diagnosis.histograms, "channels": diagnosis.channels,
         "suggestions": diagnosis.suggestions, "graph": diagnosis.graph,
     }  # fmt: skip
-    meta: dict[records.RowKind, Any] = {"suggestions": {"recipes": recipes_for(diagnosis.framework, diagnosis.ops)}}
+    meta: dict[records.RowKind, Any] = {"suggestions": {"recipes": _templates(diagnosis)}}
     table = records.encode_table(diagnosis.ops, diagnosis.meta)
     return [
         dashboards.blobs("quantization/ops", table),

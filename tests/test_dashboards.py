@@ -219,7 +219,7 @@ class TestHParams:
             "trial/accuracy", "trial/accuracy_drop", "trial/latency_ms", "trial/fallback_ops", "trial/wall_s",
         ]  # fmt: skip
         assert experiment.metric_infos[0].display_name == "accuracy"
-        assert start.group_name == "trial-001"
+        assert start.group_name == ""  # the name of its run
         assert start.hparams["calibration"].string_value == "minmax"
         assert start.hparams["per_channel"].bool_value is True
         assert start.hparams["samples"].number_value == 64

@@ -237,6 +237,17 @@ class TestServer:
         assert groups[0]["hparams"]["fallback"] == "/conv1/Conv"
 
 
+def test_trials_of_one_name_in_two_folders_are_two_in_hparams(tmp_path: Path) -> None:
+    """As of two tunings, or of two workspaces that were imported."""
+    for folder, accuracy in (("a", 0.25), ("b", 0.75)):
+        with inc_tb.SummaryWriter(tmp_path / folder / "trial-001") as writer:
+            writer.add_trial(make_trial(accuracy=accuracy))
+    with serve(tmp_path) as server:
+        server.wait_for_trials(2)
+        found = {group["name"]: group["metricValues"][0]["value"] for group in server.trials()}
+    assert found == {"a/trial-001": 0.25, "b/trial-001": 0.75}
+
+
 def boundaries(path: Path) -> list[int]:
     """Where the records of an event file end, by the documented framing: length, checksum, data, checksum."""
     data, ends = path.read_bytes(), [0]

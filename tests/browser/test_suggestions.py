@@ -69,7 +69,9 @@ def server(
             writer.add_trial(msgspec.structs.replace(make_trial(name, accuracy), fallback=fallback))
             if name == "several":
                 writer.add_profile(Profile(TIMES, ProfileRow("")))
-    inc_tb.import_workspace(unpack(tmp_path_factory.mktemp("imported"), ["v26_tf_hard_mse_tune"]), logdir)
+    inc_tb.import_workspace(
+        unpack(tmp_path_factory.mktemp("imported"), ["v26_tf_hard_mse_tune", "v26_tf_hard_diag"]), logdir
+    )
     shutil.copytree(GOLDEN, logdir / "v1")
     with serve(logdir) as found:
         found.wait_for_records(dict.fromkeys(["trial-001", "trial-002", "several", "healthy", "v1"], "trial"))
@@ -257,6 +259,13 @@ def test_a_healthy_model(server: Server, page: sync_api.Page) -> None:
 def test_a_run_that_only_says_how_its_ops_were_configured(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="suggestions", run="v26_tf_hard_mse_tune/trial-001")
     expect(frame.get_by_role("heading", name="No suggestions: no op of this run was measured")).to_be_visible()
+
+
+def test_the_tool_that_was_imported_from_comes_first(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server, view="suggestions", run="v26_tf_hard_diag/trial-001")
+    found = article(frame, "1. outlier channels")
+    expect(found.get_by_role("option").first).to_have_text("Neural Compressor 2.x: op_name_dict")
+    expect(config(found)).to_contain_text("PostTrainingQuantConfig(op_name_dict=op_name_dict)")
 
 
 def test_a_log_of_version_1(server: Server, page: sync_api.Page) -> None:
