@@ -150,7 +150,7 @@ import resource, sys
 from pathlib import Path
 from inc_tb.errors import DataError
 from inc_tb.importers.pickles import read_pickle
-resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
 for path in sorted(Path(sys.argv[1]).iterdir()):
     try:
         read_pickle(path)
