@@ -14,7 +14,7 @@ from __future__ import annotations
 import gzip
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, cast, get_args
 
@@ -411,6 +411,12 @@ def check_element(header: Header, position: int, element: bytes) -> None:
 
 def checksum(data: bytes) -> str:
     return f"{google_crc32c.value(data):08x}"
+
+
+def listed(names: Iterable[str], most: int = 6) -> str:
+    """Names in a sentence: each once, and no more than so many."""
+    some = list(dict.fromkeys(map(str, names)))
+    return ", ".join(some[:most]) + (f" and {len(some) - most} more" if len(some) > most else "")
 
 
 def storable_text(text: str) -> str:

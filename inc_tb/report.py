@@ -15,7 +15,7 @@ from rich.table import Table
 
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import UsageError
-from inc_tb.records import ProfileRow, Suggestion, Trial
+from inc_tb.records import ProfileRow, Suggestion, Trial, listed
 from inc_tb.simulation import Comparison
 from inc_tb.timing import Profile, speedup
 from inc_tb.tune import Tuned
@@ -57,7 +57,7 @@ def _show_suggestions(console: Console, diagnosis: Diagnosis, top: int = 5) -> N
         for effect in (e for e in s.effects if e.basis == "measured"):
             value = f"{effect.value:.1%}" if effect.unit == "share" else f"{effect.value:,.1f} {effect.unit}"
             console.print(f"   measured: {value} {effect.label}", highlight=False)
-        console.print(f"   keep in fp32: [bold]{escape(_shortened(s.ops))}[/]", highlight=False)
+        console.print(f"   keep in fp32: [bold]{escape(listed(s.ops))}[/]", highlight=False)
         console.print(Padding(Syntax(s.recipe, "python", word_wrap=True, background_color="default"), (0, 0, 0, 3)))
     if len(suggestions) > top:
         console.print(f"   and {len(suggestions) - top} more in the log and with --json")
@@ -73,7 +73,7 @@ def show_trials(console: Console, trials: Sequence[Trial]) -> None:
         others = [f"{trial.objectives[name]:.4g}" if name in trial.objectives else "" for name in objectives]
         accuracy = "" if trial.accuracy is None else f"{trial.accuracy:.4f}"
         drop = "" if trial.drop is None else f"[{_style(trial)}]{trial.drop:+.4f}[/]"
-        table.add_row(escape(trial.name), accuracy, drop, *others, escape(_shortened(trial.fallback)))
+        table.add_row(escape(trial.name), accuracy, drop, *others, escape(listed(trial.fallback)))
     console.print(table)
 
 
@@ -109,7 +109,7 @@ def show_tuned(console: Console, tuned: Tuned) -> None:
     )
     settings = ", ".join(f"{name}={value}" for name, value in best.config.items() if value not in ("", []))
     console.print(f"Settings: {escape(settings)}", highlight=False)
-    console.print(f"Kept in fp32: [bold]{escape(_shortened(best.fallback, 12)) or 'nothing'}[/]", highlight=False)
+    console.print(f"Kept in fp32: [bold]{escape(listed(best.fallback, 12)) or 'nothing'}[/]", highlight=False)
     if tuned.recipe:
         console.print(Padding(Syntax(tuned.recipe, "python", word_wrap=True, background_color="default"), (0, 0, 0, 3)))
     where = f"The model is [bold]{escape(str(tuned.model))}[/]. " if tuned.model.exists() else ""
@@ -182,7 +182,7 @@ def show_prices(console: Console, suggestions: Sequence[Suggestion]) -> None:
             verb, style = ("saves", "green") if effect.kind == "recovers" else ("costs", "yellow")
             price = f"[{style}]{verb} {_us(effect.value)} µs a run[/]" if effect.value else "takes as long"
             console.print(
-                f"Suggestion {s.rank}, {s.rule.replace('_', ' ')}: keeping {escape(_shortened(s.ops))} in fp32 {price} "
+                f"Suggestion {s.rank}, {s.rule.replace('_', ' ')}: keeping {escape(listed(s.ops))} in fp32 {price} "
                 f"({escape(effect.how)}).",
                 highlight=False,
             )
@@ -297,11 +297,6 @@ def _cell(diagnosis: Diagnosis, column: str, row: int) -> str:
 def _cut(name: str, width: int) -> str:
     """The end of a name tells more than its beginning."""
     return name if len(name) <= width else "…" + name[-(width - 1) :]
-
-
-def _shortened(ops: Sequence[str], most: int = 6) -> str:
-    rest = f" and {len(ops) - most} more" if len(ops) > most else ""
-    return ", ".join(ops[:most]) + rest
 
 
 def _show_missing(console: Console, diagnosis: Diagnosis, top: int) -> None:

@@ -18,6 +18,7 @@ from inc_tb.adapters.tensorflow.model import cannot_run, fed
 from inc_tb.adapters.tensorflow.pieces import Piece, find_pieces, write_piece
 from inc_tb.capture import Array, Batch, Execution, Recorded
 from inc_tb.errors import ModelError
+from inc_tb.records import listed
 from inc_tb.traces import Slice
 
 _LONG_US, _LONG_WITH_THREADS_US = 100, 300
@@ -115,9 +116,8 @@ class LiteTimer:
 
     def close(self) -> list[Recorded]:
         if self._failed:
-            names = list(self._failed.values())
-            more = f" and {len(names) - _MANY} more" if len(names) > _MANY else ""
-            self.notes.append(f"no time of its own, as it cannot be run alone: {', '.join(names[:_MANY])}{more}")
+            names = listed(self._failed.values(), _MANY)
+            self.notes.append(f"no time of its own, as it cannot be run alone: {names}")
         return noticed(self._runs)
 
 

@@ -18,7 +18,7 @@ from inc_tb.capture import Array, Pair, Role
 from inc_tb.importers.neural_compressor.layout import Layout, activation_axis, base_name, grid_of, weight_axis
 from inc_tb.importers.neural_compressor.trials import number_of, op_configs, part_of, text_of
 from inc_tb.importers.pickles import read_if_there
-from inc_tb.records import Quantization
+from inc_tb.records import Quantization, listed
 
 FOLDER = "inspect_saved"
 DOUBLED_WEIGHTS = (
@@ -329,8 +329,3 @@ def _step_of(values: Array) -> float | None:
     step *= float(np.median(counts[whole] / np.round(counts[whole])))  # the smallest difference is rough
     off = np.abs(levels / step - np.round(levels / step)).max()
     return step if off < _OFF_GRID else None
-
-
-def listed(names: list[str]) -> str:
-    some = list(dict.fromkeys(map(str, names)))
-    return ", ".join(some[:3]) + (f" and {len(some) - 3} more" if len(some) > 3 else "")

@@ -14,14 +14,14 @@ from inc_tb.capture import read_graph
 from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import DataError, IncTbError
 from inc_tb.importers.neural_compressor.diagnosed import NOTHING, Files, as_diagnosis, read_files
-from inc_tb.importers.neural_compressor.dump import FOLDER, INT8, listed
+from inc_tb.importers.neural_compressor.dump import FOLDER, INT8
 from inc_tb.importers.neural_compressor.history import Attempt, Session, place_of, read_history, read_log
 from inc_tb.importers.neural_compressor.layout import lacking, scales_in
 from inc_tb.importers.neural_compressor.trials import fallback_of, op_configs, settings_of
 from inc_tb.importers.pickles import read_if_there
 from inc_tb.importers.profiles import WORKSPACE as PROFILED
 from inc_tb.importers.profiles import import_profile
-from inc_tb.records import GraphNode, Trial
+from inc_tb.records import GraphNode, Trial, listed
 from inc_tb.timing import Profile
 
 HISTORY = "history.snapshot"
