@@ -1,7 +1,9 @@
-# Two commands: `make demo` and `make test`. Both make what they need, also on a machine that has only
+# `make demo`, `make test`, and `make quick` for everyday work. They make what they need, also on a machine that has only
 # Python 3.11 or later (Debian, Ubuntu): a venv, the packages, for the tests a browser and a C compiler.
 # One suite that fails does not keep the next from running: a run tells everything that is wrong.
 MAKEFLAGS += --keep-going
+# pip leaves compiling to the first import, which is worth it only if it is kept.
+unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 VENV = .venv
 TEST_VENV = .venv-test
@@ -13,17 +15,31 @@ APT = $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-
 BROWSER = $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
 COMPILER = $(shell command -v cc || command -v gcc || command -v clang)
 PAGE = tb_plugin/frontend
-WITHOUT_FRAMEWORKS = $(addprefix tests/test_,stats.py records.py metrics.py rules.py journal.py noise.py timetable.py timing.py)
-BUILT_FROM = pyproject.toml hatch_build.py inc_tb/_stats.c $(shell find $(PAGE) -name node_modules -prune -o -type f -print)
+WITHOUT_FRAMEWORKS = tests/measure/test_stats.py tests/measure/test_metrics.py tests/records tests/advise/test_rules.py \
+    tests/search/test_journal.py $(addprefix tests/profiling/test_,noise.py timetable.py join.py)
+BUILT_FROM = pyproject.toml hatch_build.py inc_tb/measure/_stats.c $(shell find $(PAGE) -name node_modules -prune -o -type f -print)
 # node and npm come from PyPI with the other test tools.
 NPM = cd $(PAGE) && PATH="$(abspath $(BIN)):$$PATH" npm
 
-.PHONY: demo test lint tests tests-page tests-main tests-alone tests-inc2 tests-mxnet tests-left-out browser compiler bench screenshots clean
+.PHONY: demo test quick lint tests tests-page tests-main tests-old tests-inc2 tests-mxnet tests-left-out browser compiler bench screenshots clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/inc-tb demo
 
 test: lint tests
+
+# Every room, and every framework by its contracts, without a browser and without what takes long.
+QUICK = tests/records tests/measure tests/advise tests/profiling tests/store tests/tb_plugin tests/sources tests/commands \
+    $(addprefix tests/search/test_,search.py simulation.py journal.py probe.py) tests/tuning/test_own_tools.py tests/test_data.py \
+    tests/test_package.py tests/test_contributing.py tests/test_framework_names.py $(wildcard tests/frameworks/test_*contract.py)
+
+quick: $(TEST_VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(ONE_THREAD) $(BIN)/pytest -q -n 2 --dist loadfile -m "not slow and not browser" $(QUICK) \
+	    --ignore tests/commands/test_tensorflow_cli.py --ignore tests/advise/test_tensorflow_recipes.py \
+	    --ignore tests/advise/test_recipes_in_tools.py
 
 lint: $(TEST_VENV)/ready
 	$(BIN)/ruff check .
@@ -35,7 +51,13 @@ lint: $(TEST_VENV)/ready
 # Neural Compressor 2.x and MXNet want other versions of nearly everything, and no newer Python.
 OLD_PYTHON = $(shell $(PYTHON) -c "import sys; print('yes' if sys.version_info < (3, 13) else '')")
 
-tests: tests-page tests-main tests-alone $(if $(OLD_PYTHON),tests-inc2 tests-mxnet,tests-left-out)
+OLD_VENVS = $(if $(OLD_PYTHON),$(INC2_VENV)/ready $(MXNET_VENV)/ready)
+
+tests: tests-page tests-main tests-old
+
+# These suites have one process each, so that two of them take as long as one.
+tests-old: $(OLD_VENVS)
+	$(MAKE) -j2 --output-sync=target $(if $(OLD_PYTHON),tests-inc2 tests-mxnet,tests-left-out)
 
 tests-page: $(TEST_VENV)/ready
 	$(NPM) test
@@ -44,11 +66,7 @@ tests-page: $(TEST_VENV)/ready
 ONE_THREAD = OMP_NUM_THREADS=1 TF_NUM_INTRAOP_THREADS=1
 
 tests-main: $(TEST_VENV)/ready browser
-	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile -m "not alone"
-
-# What measures time or memory would be disturbed by another test beside it.
-tests-alone: $(TEST_VENV)/ready
-	$(BIN)/pytest -m alone
+	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadfile
 
 tests-inc2: $(INC2_VENV)/ready
 	$(ONE_THREAD) $(INC2_VENV)/bin/python -m pytest tests/neural_compressor_2 $(addprefix tests/mxnet/test_,contract.py library.py recipes.py)
@@ -84,7 +102,7 @@ $(VENV)/ready: $(BUILT_FROM)
 $(TEST_VENV)/ready: $(BUILT_FROM) | compiler
 	$(call make-venv,$(TEST_VENV))
 	@echo "Installing all frameworks and test tools: 4 GB, a few minutes."
-	$(BIN)/pip install -q --disable-pip-version-check -e ".[all,test]"
+	$(BIN)/pip install -q --disable-pip-version-check --no-compile -e ".[all,test]"
 	$(NPM) ci --silent
 	touch $@
 
@@ -111,4 +129,4 @@ compiler:
 	@[ -n "$(COMPILER)" ] || { $(APT) gcc libc6-dev; }
 
 clean:
-	rm -rf $(VENV) $(TEST_VENV) $(INC2_VENV) $(MXNET_VENV) inc_tb/_stats.so tb_plugin/static $(PAGE)/node_modules nc_workspace build dist
+	rm -rf $(VENV) $(TEST_VENV) $(INC2_VENV) $(MXNET_VENV) inc_tb/measure/_stats.so tb_plugin/static $(PAGE)/node_modules nc_workspace build dist

@@ -1,7 +1,7 @@
 """What an installation compiles: the statistics kernel, and the page that TensorBoard shows.
 
-Without a C compiler the package works all the same, with the numpy implementation in inc_tb/stats.py. The page is built
-with the node that comes from PyPI; an sdist carries the page built, so that installing one needs neither.
+Without a C compiler the package works all the same, with the numpy implementation in inc_tb/measure/stats.py. The page
+is built with the node that comes from PyPI; an sdist carries the page built, so that installing one needs neither.
 """
 
 import os
@@ -24,8 +24,9 @@ class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
         root = Path(self.root)
         build_page(root / "tb_plugin" / "frontend", root / "tb_plugin" / "static")
         build_data["artifacts"].append("/tb_plugin/static/*")
-        if self.target_name == "wheel" and compile_kernel(root / "inc_tb" / "_stats.c", root / "inc_tb" / "_stats.so"):
-            build_data["artifacts"].append("/inc_tb/_stats.so")
+        kernel = root / "inc_tb" / "measure" / "_stats.so"
+        if self.target_name == "wheel" and compile_kernel(kernel.with_suffix(".c"), kernel):
+            build_data["artifacts"].append("/inc_tb/measure/_stats.so")
             build_data["pure_python"] = False
             platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
             build_data["tag"] = f"py3-none-{platform}"

@@ -19,8 +19,8 @@ import onnxruntime
 
 from benchmarks.tune import hard, quantizer
 from benchmarks.zoo import Network, networks
-from inc_tb.adapters.onnx.switch import OnnxSwitches
-from inc_tb.simulation import Simulation
+from inc_tb.frameworks.onnx.switch import OnnxSwitches
+from inc_tb.search.simulation import Simulation
 
 ROUNDS = 7
 

@@ -18,8 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from inc_tb import stats
-from inc_tb.stats import PairStats
+from inc_tb.measure import stats
+from inc_tb.measure.stats import PairStats
 
 SHAPES = {
     "one tensor": ((1 << 24,), None),

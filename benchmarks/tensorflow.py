@@ -97,8 +97,8 @@ def interpreted(path: Path, given):
 
 def times(folder: Path, repeats: int) -> None:
     import inc_tb
-    from inc_tb.capture import open_results, open_switches
-    from inc_tb.simulation import Simulation
+    from inc_tb.frameworks.models import open_results, open_switches
+    from inc_tb.search.simulation import Simulation
 
     model, int8, given = network(), folder / "int8.tflite", images(SAMPLES)
     batch = {model.inputs[0].name: given}

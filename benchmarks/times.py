@@ -3,7 +3,8 @@
     python -m benchmarks.times [--only NAME] [--runs 50] [--repeats 10] [--threads N]
 
 Ops are to account for 85 to 115 % of whole runs without a profiler. The same model twice is to have an op that differs
-in at most one of ten repetitions. "profiler" is by how much runs take longer with it; "against runs" is the time of the
+in at most one of ten repetitions; a convolution that is four times as wide in one of two models, and the one behind it,
+are to be found in all. "profiler" is by how much runs take longer with it; "against runs" is the time of the
 whole call, which opens the models several times and runs each with and without the profiler, over the runs without it.
 """
 
@@ -24,12 +25,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnx
+from onnx import numpy_helper
 from onnxruntime.quantization import quantize_dynamic
 
 import inc_tb
 from benchmarks.models import images, make_cnn, quantize
-from inc_tb.capture import read_inputs
-from tests.adapters import onnx_zoo as zoo
+from inc_tb.frameworks.models import read_inputs
+from tests.frameworks import onnx_zoo as zoo
 
 LEAST, MOST = 0.85, 1.15
 
@@ -154,6 +157,36 @@ def show_equal(name: str, model: Path, batch: dict[str, Any], runs: int, threads
     print(f"{name:24}{ops:>6}{sum(map(bool, wrong)):>12} of {repeats}{sum(wrong):>10}{whole:>16}", flush=True)
 
 
+def planted(folder: Path) -> Case:
+    """conv2 writes every channel four times, of which conv3 takes a quarter each: the same function."""
+    net = zoo.Net(1)
+    x = net.input("x", "n", 3, 64, 64)
+    for i, channels in enumerate((3, 32, 32, 32), start=1):
+        x = net.op("Relu", f"relu{i}", net.conv(f"conv{i}", x, channels, 32))
+    net.output(net.gemm("fc", net.op("Flatten", "flat", net.op("GlobalAveragePool", "gap", x)), 32, 10))
+    path, model = net.save(folder, "narrow.onnx"), net.model()
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        if tensor.name in ("conv2.w", "conv2.b"):
+            values = np.concatenate([values] * 4)
+        if tensor.name == "conv3.w":
+            values = np.concatenate([values / 4] * 4, axis=1)
+        tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(values), tensor.name))
+    onnx.save(model, folder / "wide.onnx")
+    return Case(path, folder / "wide.onnx", zoo.data(net, 2))
+
+
+def show_planted(case: Case, runs: int, threads: int | None, repeats: int) -> None:
+    found = [inc_tb.profile(case.fp32, [case.batch], quantized=case.int8, runs=runs, threads=threads)
+             for _ in range(repeats)]  # fmt: skip
+    print(f"\n{'planted at conv2, conv3':24}{'found in':>18}{'times as long':>16}")
+    for op in ("conv1", "conv2", "conv3", "conv4"):
+        rows = [next(row for row in profile.rows if row.op == op) for profile in found]
+        told = sum(bool(row.differs and (row.difference_us or 0) > 0) for row in rows)
+        ratio = np.median([(row.int8_us or 0) / (row.fp32_us or 1) for row in rows])
+        print(f"{op:24}{told:>12} of {repeats}{ratio:>16.2f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="")
@@ -181,6 +214,7 @@ def main() -> None:
                 for side, model in (("fp32", case.fp32), ("int8", case.int8)):
                     shown = f"{name.partition(',')[0]}, {side}"
                     show_equal(shown, model, case.batch, arguments.runs, arguments.threads, arguments.repeats)
+        show_planted(planted(Path(folder)), arguments.runs, arguments.threads, arguments.repeats)
 
 
 if __name__ == "__main__":

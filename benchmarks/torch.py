@@ -38,8 +38,8 @@ import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 import inc_tb  # noqa: E402
-from inc_tb.capture import open_switches  # noqa: E402
-from inc_tb.simulation import Simulation  # noqa: E402
+from inc_tb.frameworks.models import open_switches  # noqa: E402
+from inc_tb.search.simulation import Simulation  # noqa: E402
 
 SAMPLES = 64
 PROBED = 8

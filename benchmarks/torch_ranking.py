@@ -24,7 +24,7 @@ import torch
 import inc_tb
 from benchmarks.ranking import CLEARLY, LOST, REPAIRED, Pair, Truth, short
 from inc_tb import TorchQuantizer
-from inc_tb.capture import open_switches
+from inc_tb.frameworks.models import open_switches
 from tests.defects import samples
 from tests.torch_defects import KINDS, NETWORKS, Case, calibration, made, outputs, probed
 

@@ -26,7 +26,7 @@ import onnxruntime
 import inc_tb
 from benchmarks.zoo import Network, networks
 from inc_tb.demo import load_digits
-from inc_tb.tune import Tuned
+from inc_tb.tuning.loop import Tuned
 
 _NAMES = {"quant_format": "format", "calibrate_method": "calibrator"}
 

@@ -16,8 +16,8 @@ from rich.console import Console
 
 import inc_tb
 from inc_tb.demo import load_digits
-from inc_tb.report import show_profile
-from inc_tb.timing import speedup
+from inc_tb.profiling.profile import speedup
+from inc_tb.show.profiles import show_profile
 
 
 def main(logdir: Path) -> None:

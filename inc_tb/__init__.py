@@ -5,60 +5,58 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# Eager, because these functions have the names of their modules: whatever is imported first, inc_tb.diagnose is the
-# function.
-from inc_tb.capture import Quantizer
-from inc_tb.diagnose import diagnose
-from inc_tb.diagnosis import Diagnosis
-from inc_tb.errors import IncTbError
-from inc_tb.probe import Probe, probe
-from inc_tb.profile import profile
-from inc_tb.records import Suggestion, Trial
-from inc_tb.timing import Profile
-from inc_tb.tune import Tuned, tune
-
 if TYPE_CHECKING:
-    from inc_tb.adapters.mxnet.quantizer import MxnetQuantizer
-    from inc_tb.adapters.onnx.quantizer import OnnxRuntimeQuantizer
-    from inc_tb.adapters.tensorflow.quantizer import TensorFlowQuantizer
-    from inc_tb.adapters.torch.quantizer import TorchQuantizer
-    from inc_tb.events import Run, SummaryWriter, load, log_diagnosis, log_histogram
-    from inc_tb.importers.imports import import_workspace
+    from inc_tb import integrations
+    from inc_tb.advise.diagnose import diagnose
+    from inc_tb.errors import IncTbError
+    from inc_tb.frameworks.framework import Framework
+    from inc_tb.frameworks.protocols import Quantizer
+    from inc_tb.integrations.writers import log_diagnosis, log_histogram
+    from inc_tb.measure.diagnosis import Diagnosis
+    from inc_tb.profiling.profile import Profile
+    from inc_tb.profiling.run import profile
+    from inc_tb.records import Suggestion, Trial
+    from inc_tb.search.probe import Probe, probe
+    from inc_tb.sources.imports import import_workspace
+    from inc_tb.store.reader import Run, load
+    from inc_tb.store.writer import SummaryWriter
+    from inc_tb.tuning.attempt import Attempt
+    from inc_tb.tuning.loop import Tuned, tune
 
 __version__ = "0.1.0"
+_HOMES = {
+    "Attempt": "tuning.attempt", "Diagnosis": "measure.diagnosis", "Framework": "frameworks.framework",
+    "IncTbError": "errors", "Probe": "search.probe", "Profile": "profiling.profile",
+    "Quantizer": "frameworks.protocols", "Run": "store.reader", "Suggestion": "records",
+    "SummaryWriter": "store.writer", "Trial": "records", "Tuned": "tuning.loop", "diagnose": "advise.diagnose",
+    "import_workspace": "sources.imports", "load": "store.reader", "log_diagnosis": "integrations.writers",
+    "log_histogram": "integrations.writers", "probe": "search.probe", "profile": "profiling.run", "tune": "tuning.loop",
+}  # fmt: skip
+"""Where each public name is. Nothing is loaded before it is used: not TensorBoard's protocol buffers, no framework."""
 __all__ = [
-    "Diagnosis", "IncTbError", "MxnetQuantizer", "OnnxRuntimeQuantizer", "Probe", "Profile", "Quantizer", "Run",
-    "Suggestion", "SummaryWriter", "TensorFlowQuantizer", "TorchQuantizer", "Trial", "Tuned", "diagnose",
-    "import_workspace", "load", "log_diagnosis", "log_histogram", "probe", "profile", "tune",
+    "Attempt", "Diagnosis", "Framework", "IncTbError", "Probe", "Profile", "Quantizer", "Run", "Suggestion",
+    "SummaryWriter", "Trial", "Tuned", "diagnose", "import_workspace", "integrations", "load", "log_diagnosis",
+    "log_histogram", "probe", "profile", "tune",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """The names that need TensorBoard's protocol buffers or a framework, which are loaded when first used."""
+    """Also the quantizers of the frameworks, by the names of their classes."""
     if name == "integrations":
         return import_module("inc_tb.integrations")
-    if name in ("Run", "SummaryWriter", "load", "log_diagnosis", "log_histogram"):
-        from inc_tb import events
+    if name in _HOMES:
+        return getattr(import_module(f"inc_tb.{_HOMES[name]}"), name)
+    if name.endswith("Quantizer"):
+        from inc_tb.frameworks.registry import find_tool
 
-        return getattr(events, name)
-    if name == "import_workspace":
-        from inc_tb.importers.imports import import_workspace
-
-        return import_workspace
-    if name == "MxnetQuantizer":
-        from inc_tb.adapters.mxnet.quantizer import MxnetQuantizer
-
-        return MxnetQuantizer
-    if name == "OnnxRuntimeQuantizer":
-        from inc_tb.adapters.onnx.quantizer import OnnxRuntimeQuantizer
-
-        return OnnxRuntimeQuantizer
-    if name == "TensorFlowQuantizer":
-        from inc_tb.adapters.tensorflow.quantizer import TensorFlowQuantizer
-
-        return TensorFlowQuantizer
-    if name == "TorchQuantizer":
-        from inc_tb.adapters.torch.quantizer import TorchQuantizer
-
-        return TorchQuantizer
+        found = find_tool(name)
+        if found is not None:
+            framework, tool = found
+            return framework.part(tool.place)
     raise AttributeError(f"module 'inc_tb' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    from inc_tb.frameworks.registry import frameworks
+
+    return sorted([*__all__, *(tool.name for framework in frameworks() for tool in framework.tools)])

@@ -16,6 +16,7 @@ from inc_tb.commands.profile import profile
 from inc_tb.commands.suggest import suggest
 from inc_tb.commands.tune import tune
 from inc_tb.errors import IncTbError
+from inc_tb.frameworks.registry import frameworks
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -31,7 +32,9 @@ for command in (demo, diagnose, tune, profile, suggest, import_):
 
 def main(arguments: list[str] | None = None) -> None:
     """Exit codes: 0 done, 1 a check does not hold, 2 wrong use or unusable input."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what TensorFlow warns of is in our own messages
+    for framework in frameworks():
+        for name, value in framework.environment.items():
+            os.environ.setdefault(name, value)
     given = sys.argv[1:] if arguments is None else arguments
     if "--debug" in given:  # also behind the command
         given = ["--debug", *(argument for argument in given if argument != "--debug")]

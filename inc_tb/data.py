@@ -22,9 +22,10 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.lib import format as npy
 
-from inc_tb.arrays import as_array
-from inc_tb.capture import Array, Batch, Input
 from inc_tb.errors import DataError, MismatchError, UsageError
+from inc_tb.frameworks.arrays import as_array
+from inc_tb.frameworks.ops import Array, Batch, Input
+from inc_tb.frameworks.registry import frameworks
 
 _UNREADABLE = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 EXPECTED = (
@@ -83,11 +84,9 @@ def _first(batches: Iterable[Any], samples: int) -> Iterator[Any]:
 
 
 def _folder(path: Path, inputs: Sequence[Input], batch_size: int) -> Data:
-    test_data = sorted(path.glob("test_data_set_*"))
-    if test_data:
-        from inc_tb.adapters.onnx.testdata import read_test_data
-
-        return Data(lambda: (read_test_data(folder, inputs) for folder in test_data))
+    own = next((d for framework in frameworks() if (d := framework.open_data(path, inputs)) is not None), None)
+    if own is not None:
+        return Data(lambda: own)
     files = sorted(f for f in path.iterdir() if f.suffix in (".npz", ".npy"))
     if not files:
         raise DataError(f"{path}: a folder without .npz or .npy files; expected {EXPECTED}.")

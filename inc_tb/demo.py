@@ -19,17 +19,19 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from inc_tb.capture import Input, onnxruntime_quantizer
+import inc_tb
+from inc_tb.advise.diagnose import diagnose
 from inc_tb.data import open_data
-from inc_tb.diagnose import diagnose
-from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import ModelError
-from inc_tb.events import SummaryWriter
-from inc_tb.probe import probe
-from inc_tb.profile import profile
+from inc_tb.frameworks.ops import Input
+from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.profiling.profile import Profile
+from inc_tb.profiling.run import profile
 from inc_tb.records import Trial
-from inc_tb.report import show_diagnosis, show_trials
-from inc_tb.timing import Profile
+from inc_tb.search.probe import probe
+from inc_tb.show.diagnoses import show_diagnosis
+from inc_tb.show.trials import show_trials
+from inc_tb.store.writer import SummaryWriter
 
 OUTLIERS = {3: 200.0, 11: 100.0}
 """Channel of the first convolution -> factor."""
@@ -56,7 +58,7 @@ def run_demo(console: Console, logdir: Path) -> list[Trial]:
     with tempfile.TemporaryDirectory() as folder:
         fp32 = Path(folder, "digits_cnn.onnx")
         onnx.save(add_outlier_channels(onnx.load(_shipped("digits_cnn.onnx"))), fp32)
-        quantizer = onnxruntime_quantizer(preprocess=False)
+        quantizer = inc_tb.OnnxRuntimeQuantizer(preprocess=False)
         calibration = [{"image": rows} for rows in np.array_split(images[~held_out][:CALIBRATION_SAMPLES], 8)]
         test = images[held_out], labels[held_out]
         baseline = _accuracy(fp32, *test)

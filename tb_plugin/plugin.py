@@ -1,8 +1,7 @@
 """The Quantization tab: serves what is stored, and computes nothing.
 
-Records are sent in a container: four bytes (little-endian) with the length of a JSON text, that text, and the blobs it
-speaks of, one after the other. The blobs are the elements as they are stored, gzipped each; equal ones are sent
-once. What cannot be read of one run is an "error" in its part, and the other parts are there all the same.
+http_api.md describes the routes and the container in which records are sent. What cannot be read of one run is an
+"error" in its part, and the other parts are there all the same.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from werkzeug.datastructures import Headers
 from werkzeug.wrappers import Request, Response
 
 from inc_tb import records
-from inc_tb.errors import UsageError
 from tb_plugin.page import Files
 from tb_plugin.source import KINDS, Element, Place, ProviderError, Record, Source, Trouble
 
@@ -29,6 +27,10 @@ STATIC = Path(__file__).parent / "static"
 NOT_BUILT = "The page of the Quantization tab was not built. Install inc-tb again: pip install . in its source folder."
 
 Part = dict[str, Any]
+
+
+class _RequestError(ValueError):
+    """What is asked for cannot be meant; says what was given and what was expected."""
 
 
 class QuantizationPlugin(TBPlugin):  # type: ignore[misc]  # TensorBoard has no types
@@ -68,12 +70,12 @@ class QuantizationPlugin(TBPlugin):  # type: ignore[misc]  # TensorBoard has no 
         return _response(body, "application/json", etag)
 
     def _columns(self, request: Request) -> Response:
-        runs, names, step = _several(request, "run"), list(dict.fromkeys(request.args.getlist("name"))), _step(request)
+        runs, names, step = _several(request, "run"), _distinct(request, "name"), _step(request)
         header = _one(request, "header", "0")
         if header not in ("0", "1"):
-            raise UsageError(f"header={header} was given; expected 0 or 1.")
+            raise _RequestError(f"header={header} was given; expected 0 or 1.")
         if not names and header == "0":
-            raise UsageError("no name was given; expected the name of a column, such as name=added_sqnr_db.")
+            raise _RequestError("no name was given; expected the name of a column, such as name=added_sqnr_db.")
         places = self._find(request, "ops", runs, step)
 
         def fill(container: _Container) -> dict[str, list[Part]]:
@@ -97,7 +99,7 @@ class QuantizationPlugin(TBPlugin):  # type: ignore[misc]  # TensorBoard has no 
     def _record(self, request: Request) -> Response:
         runs, kind, step = _several(request, "run"), _one(request, "kind"), _step(request)
         if kind not in KINDS:
-            raise UsageError(f"kind={kind} was given; expected one of {', '.join(KINDS)}.")
+            raise _RequestError(f"kind={kind} was given; expected one of {', '.join(KINDS)}.")
         places = self._find(request, kind, runs, step)
 
         def fill(container: _Container) -> dict[str, list[Part]]:
@@ -224,17 +226,21 @@ def _route(answer: Callable[[Request], Response]) -> Callable[..., Any]:
             return response
         try:
             return answer(request)
-        except UsageError as error:
+        except _RequestError as error:
             return _text(400, str(error))
 
     return app
 
 
 def _several(request: Request, name: str) -> list[str]:
-    given = list(dict.fromkeys(request.args.getlist(name)))
+    given = _distinct(request, name)
     if not given:
-        raise UsageError(f"no {name} was given; expected at least one {name}=….")
+        raise _RequestError(f"no {name} was given; expected at least one {name}=….")
     return given
+
+
+def _distinct(request: Request, name: str) -> list[str]:
+    return list(dict.fromkeys(request.args.getlist(name)))
 
 
 def _one(request: Request, name: str, default: str | None = None) -> str:
@@ -242,7 +248,7 @@ def _one(request: Request, name: str, default: str | None = None) -> str:
     if not given and default is not None:
         return default
     if len(given) != 1:
-        raise UsageError(f"{len(given) or 'no'} {name} parameters were given; expected one {name}=….")
+        raise _RequestError(f"{len(given) or 'no'} {name} parameters were given; expected one {name}=….")
     return given[0]
 
 
@@ -251,7 +257,7 @@ def _step(request: Request) -> int | None:
         return None
     given = _one(request, "step")
     if not (given.isascii() and given.isdecimal() and len(given) < 20):
-        raise UsageError(f"step={given} was given; expected a whole number from 0 on, or no step for the newest.")
+        raise _RequestError(f"step={given} was given; expected a whole number from 0 on, or no step for the newest.")
     return int(given)
 
 

@@ -21,7 +21,7 @@ from tensorboard.data.provider import RunTagFilter
 from tensorboard.errors import NotFoundError, PublicError
 
 from inc_tb import records
-from inc_tb.errors import RecordError
+from inc_tb.records import RecordError
 
 KINDS: tuple[records.Kind, ...] = ("ops", *get_args(records.RowKind))
 WITH_STEPS: tuple[records.Kind, ...] = ("ops", "trial", "profile")

@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 
 import inc_tb
-from inc_tb.judge import patterns_of
-from inc_tb.metrics import COLUMNS
-from inc_tb.recipes import Settings, fitted, write
+from inc_tb.advise.configs import fitted
+from inc_tb.advise.judge import patterns_of
+from inc_tb.frameworks.formats import Settings
+from inc_tb.frameworks.templates import write
+from inc_tb.measure.op_table import COLUMNS
+from inc_tb.profiling.profile import Profile
 from inc_tb.records import ChannelRow, Effect, GraphNode, HistogramRow, OpTable, ProfileRow, Span, Suggestion, Trial
-from inc_tb.timing import Profile
 
 BLOCK = ("attention/qkv/MatMul", "attention/Softmax", "attention/out/MatMul", "Add", "norm/LayerNormalization",
          "mlp/up/MatMul", "mlp/Gelu", "mlp/down/MatMul", "Add_1", "norm_1/LayerNormalization")  # fmt: skip
@@ -49,7 +51,8 @@ def make_diagnosis(
     verdict = np.where(added < 15, "bad", np.where(added < 25, "watch", "ok"))
     known = {
         "name": [node.name for node in graph], "type": [node.type for node in graph],
-        "block": [node.name.rpartition("/")[0] for node in graph], "unit": [node.name for node in graph],
+        "block": [node.name.rpartition("/")[0] for node in graph],
+        "unit": [graph[i - (i % 10 == 3)].name for i in range(ops)],
         "weight_dtype": ["int8" if node.type == "MatMul" else "" for node in graph],
         "weight_granularity": ["per channel" if node.type == "MatMul" else "" for node in graph],
         "act_dtype": ["uint8"] * ops, "act_scheme": ["asymmetric"] * ops, "verdict": verdict.tolist(),
@@ -97,7 +100,7 @@ def _suggestion(rank: int, names: list[str], at: int) -> Suggestion:
         Effect("costs", "larger weights", 49152.0 * rank, "bytes", "counted", "4 bytes a weight instead of 1"),
     ]
     evidence = {"op": names[at], "added_sqnr_db": 8.0, "channel_ratio": 40.0, "channels": [3, 7]}
-    texts = {recipe.tool: write(recipe, ops, {}) for recipe in fitted("onnx", SETTINGS)}
+    texts = {f.recipe.tool: write(f.recipe, ops, {}) for f in fitted("onnx", SETTINGS)}
     return Suggestion(ops, "outlier_channels", because, evidence, texts, "|".join(patterns_of(ops)), rank, effects)
 
 

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -24,6 +23,8 @@ from tensorboard.backend.event_processing.data_provider import MultiplexerDataPr
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.context import RequestContext
 from tensorboard.data.grpc_provider import GrpcDataProvider, make_stub
+
+from tests.waiting import PATIENCE_S, until
 
 # TensorBoard's own switch for "work without TensorFlow", which takes 10 s to load where it is installed.
 sys.modules.setdefault("tensorboard.compat.notf", ModuleType("tensorboard.compat.notf"))
@@ -126,12 +127,12 @@ class Server:
         return json.loads(text)
 
     def text(self, path: str, **query: str) -> str:
-        with urlopen(f"{self.url}data/{path}?{urlencode(query)}", timeout=30) as reply:
+        with urlopen(f"{self.url}data/{path}?{urlencode(query)}", timeout=PATIENCE_S) as reply:
             return str(reply.read().decode())
 
     def post(self, path: str, **body: Any) -> Any:
         asked = Request(f"{self.url}data/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urlopen(asked, timeout=30) as reply:
+        with urlopen(asked, timeout=PATIENCE_S) as reply:
             return json.loads(reply.read())
 
     def trials(self) -> list[Any]:
@@ -141,21 +142,23 @@ class Server:
 
     def wait_for_trials(self, count: int) -> None:
         """TensorBoard answers before it has read everything; a trial's settings are the last thing in its file."""
-        deadline = time.monotonic() + 30
-        while len(self.trials()) < count:
-            assert time.monotonic() < deadline, f"no {count} trials: {self.trials()}"
-            time.sleep(0.1)
+        until(lambda: len(self.trials()) >= count, self.trials)
+
+    def wait_for_any_run(self) -> None:
+        """In the Quantization tab."""
+        until(self.runs)
+
+    def runs(self) -> list[Any]:
+        """In the Quantization tab."""
+        return list(self.get("plugin/quantization/runs")["runs"])
 
     def wait_for_records(self, last: Mapping[str, str]) -> None:
         """The same for runs with anything in them; `last` says which record is the last one of each."""
-        deadline = time.monotonic() + 30
-        while True:
-            runs = self.get("plugin/quantization/runs")["runs"]
-            found = {(run["name"], kind) for run in runs for kind in run["kinds"]}
-            if found >= set(last.items()):
-                return
-            assert time.monotonic() < deadline, f"not {last}: {found}"
-            time.sleep(0.1)
+
+        def found() -> set[tuple[str, str]]:
+            return {(run["name"], kind) for run in self.runs() for kind in run["kinds"]}
+
+        until(lambda: found() >= set(last.items()), found)
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from inc_tb.adapters.tensorflow.library import tf
-from inc_tb.adapters.tensorflow.quiet import quiet
-from tests.adapters import tensorflow_zoo as zoo
+from inc_tb.frameworks.tensorflow.library import tf
+from inc_tb.frameworks.tensorflow.quiet import quiet
+from tests.frameworks import tensorflow_zoo as zoo
 
 with quiet():
     import keras

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inc_tb.capture import Input
 from inc_tb.data import open_data
 from inc_tb.errors import DataError, IncTbError, MismatchError
+from inc_tb.frameworks.ops import Input
 
 ONE = [Input("x", np.dtype(np.float32), (None, 3))]
 TWO = [*ONE, Input("ids", np.dtype(np.int64), (None,))]

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from inc_tb.capture import open_models
+from inc_tb.advise.diagnose import diagnose_adapted
 from inc_tb.commands.terminal import (
     as_model,
     check_folder,
@@ -20,7 +20,8 @@ from inc_tb.commands.terminal import (
     run_folder,
 )
 from inc_tb.data import open_data
-from inc_tb.diagnose import diagnose_adapted
+from inc_tb.frameworks.models import open_pair
+from inc_tb.frameworks.registry import framework_of
 
 
 @click.command()
@@ -79,18 +80,23 @@ def diagnose(
     Both are .onnx files, models of TensorFlow (SavedModel folder, .pb, .keras, .tflite), of MXNet (-symbol.json), or
     file.py:function that returns a model.
     """
-    from inc_tb.events import SummaryWriter
-    from inc_tb.metrics import COLUMNS
-    from inc_tb.probe import probe
-    from inc_tb.profile import profile
-    from inc_tb.report import check_column, show_comparison, show_diagnosis, show_profile
+    from inc_tb.measure.op_table import COLUMNS
+    from inc_tb.profiling.run import profile
+    from inc_tb.search.probe import probe
+    from inc_tb.show.diagnoses import check_column, show_diagnosis
+    from inc_tb.show.profiles import show_profile
+    from inc_tb.show.trials import show_comparison
+    from inc_tb.store.writer import SummaryWriter
 
     check_column([column.name for column in COLUMNS], sort)
     folder = run_folder(logdir, run, name_of(quantized))
     check_folder(logdir)
     check_folder(csv)
     models = as_model(reference), as_model(quantized)
-    adapter = open_models(*models, memory_budget=memory << 20)
+    adapter = open_pair(*models, memory_budget=memory << 20)
+    for ability, wanted in (("open_switches", probe_s), ("open_timer", profile_runs)):
+        if wanted is not None:
+            framework_of(models[1]).require(ability)
     batches = open_data(data, adapter.inputs(), batch_size or adapter.batch_size()).first(samples)
     with progress_bar("comparing samples", batches.samples) as progress:
         found = diagnose_adapted(adapter, batches, names=(reference, quantized), progress=progress)

@@ -12,12 +12,15 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from inc_tb.capture import read_graph
 from inc_tb.commands.terminal import as_model, check_folder, invite, out, print_json, run_folder, say
 from inc_tb.errors import DataError, UsageError
-from inc_tb.importers.imports import Source, find_registered, find_sources, log_runs, read_all, read_source, told
-from inc_tb.importers.neural_compressor.workspace import Imported, ImportedRun
+from inc_tb.frameworks.models import read_graph
 from inc_tb.records import GraphNode, Trial, storable_text
+from inc_tb.sources.imported import Imported, ImportedRun
+from inc_tb.sources.imports import find_sources, read_all, read_source
+from inc_tb.sources.logged import log_runs, told
+from inc_tb.sources.neural_compressor.insights import find_registered
+from inc_tb.sources.source import Found
 
 _PAUSE_S = 0.5
 _SHOWN_TRIALS = 12
@@ -78,7 +81,7 @@ def _folder(path: Path | None) -> Path:
 
 
 def _import(
-    sources: list[Source], logdir: Path, run: str | None, graph: Sequence[GraphNode], as_json: bool
+    sources: list[Found], logdir: Path, run: str | None, graph: Sequence[GraphNode], as_json: bool
 ) -> list[Imported]:
     """All is read before anything is written."""
     found = read_all(sources, graph)
@@ -104,9 +107,9 @@ def _watch(folder: Path, logdir: Path, run: str | None, graph: Sequence[GraphNod
     say(f"Watching {folder} for trials; Ctrl-C ends it.")
     try:
         while True:
-            sources = [source for source in _sources_now(folder) if source.is_workspace]
+            sources = [source for source in _sources_now(folder) if source.watched()]
             for source in sources:
-                if (state := _state(source.path)) != seen.get(source.path):
+                if (state := _state(source)) != seen.get(source.path):
                     seen[source.path] = state
                     before = found.get(source.path)
                     name = before.name if before is not None else _name(run, source.name, len(sources))
@@ -117,18 +120,17 @@ def _watch(folder: Path, logdir: Path, run: str | None, graph: Sequence[GraphNod
         return list(found.values())
 
 
-def _sources_now(folder: Path) -> list[Source]:
+def _sources_now(folder: Path) -> list[Found]:
     try:
         return find_sources(folder)
     except DataError:  # nothing yet
         return []
 
 
-def _state(path: Path) -> Any:
-    """What changes with every trial and every dump."""
-    places = [path, *path.glob("*"), *path.glob("inspect_saved/**/*.pkl")]
+def _state(source: Found) -> Any:
+    """What changes when there is more to read."""
     found = []
-    for place in places:
+    for place in source.watched():
         with suppress(OSError):  # gone since
             at = place.stat()
             found += [(str(place), at.st_mtime_ns, at.st_size)] if place.is_file() else []
@@ -136,10 +138,10 @@ def _state(path: Path) -> Any:
 
 
 def _follow(
-    source: Source, before: Imported | None, logdir: Path, name: str | None, graph: Sequence[GraphNode], as_json: bool
+    source: Found, before: Imported | None, logdir: Path, name: str | None, graph: Sequence[GraphNode], as_json: bool
 ) -> Imported | None:
     """Runs that were logged before are not looked at again, unless tensors of theirs may have come."""
-    from inc_tb.report import show_trial
+    from inc_tb.show.trials import show_trial
 
     try:
         imported = read_source(source, graph)
@@ -159,7 +161,9 @@ def _follow(
 
 
 def _show(imported: Imported, new: list[ImportedRun], logdir: Path) -> None:
-    from inc_tb.report import show_diagnosis, show_profile, show_trials
+    from inc_tb.show.diagnoses import show_diagnosis
+    from inc_tb.show.profiles import show_profile
+    from inc_tb.show.trials import show_trials
 
     out.print(f"[bold]{escape(storable_text(str(imported.source)))}[/]", highlight=False)
     shown: list[str] = []

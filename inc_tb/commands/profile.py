@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
-from inc_tb.capture import read_inputs
 from inc_tb.commands.terminal import (
     as_model,
     check_folder,
@@ -22,9 +21,11 @@ from inc_tb.commands.terminal import (
     say,
 )
 from inc_tb.data import open_data
-from inc_tb.diagnosis import Diagnosis
 from inc_tb.errors import IncTbError, UsageError
-from inc_tb.profile import profile as measure
+from inc_tb.frameworks.models import read_inputs
+from inc_tb.frameworks.registry import framework_of, frameworks
+from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.profiling.run import profile as measure
 
 
 @click.command()
@@ -67,8 +68,8 @@ def profile(
     Models are given as to `inc-tb diagnose`; where the run holds a diagnosis of the two, its op table and suggestions
     get the times.
     """
-    from inc_tb.events import SummaryWriter
-    from inc_tb.report import show_prices, show_profile
+    from inc_tb.show.profiles import show_prices, show_profile
+    from inc_tb.store.writer import SummaryWriter
 
     check_folder(logdir)
     if trace is not None and not trace.absolute().parent.is_dir():
@@ -76,10 +77,11 @@ def profile(
     found_run = _diagnosed(logdir, model, quantized) if run is None and quantized is not None else None
     folder = found_run or run_folder(logdir, run, name_of(quantized or model))
     if threads is not None:
-        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", str(threads))  # TensorFlow looks at it once, when it is loaded
-        os.environ.setdefault("OMP_NUM_THREADS", str(threads))  # and so does MXNet
+        for variable in (name for framework in frameworks() for name in framework.thread_variables):
+            os.environ.setdefault(variable, str(threads))
     first = as_model(model)
     second = as_model(quantized) if quantized is not None else None
+    framework_of(first).require("open_timer")
     batches = open_data(data, read_inputs(first), batch_size)
     with progress_bar("timing runs", runs) as progress:
         found = measure(first, batches, quantized=second, warmup=warmup, runs=runs, threads=threads, progress=progress)
@@ -125,7 +127,7 @@ def _is_of(diagnosis: Diagnosis, model: str, quantized: str) -> bool:
 
 
 def _diagnosis_in(folder: Path) -> Diagnosis | None:
-    from inc_tb.events import load
+    from inc_tb.store.reader import load
 
     try:
         return load(folder).diagnosis

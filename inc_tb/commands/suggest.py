@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from inc_tb.advise.configs import find_recipe, formats_listed, recipes_for
+from inc_tb.advise.judge import patterns_of
+from inc_tb.advise.names import check_names, exact_patterns
 from inc_tb.commands.terminal import say
 from inc_tb.errors import UsageError
-from inc_tb.judge import patterns_of
-from inc_tb.recipes import PLAIN, check_names, exact_patterns, find_recipe, recipes_for, write
+from inc_tb.frameworks.registry import named
+from inc_tb.frameworks.templates import write
 from inc_tb.records import Recipe, Suggestion
 
 if TYPE_CHECKING:
-    from inc_tb.events import Run
+    from inc_tb.store.reader import Run
 
 
 @click.command()
@@ -26,9 +29,8 @@ if TYPE_CHECKING:
     "--format",
     "tool",
     metavar="FORMAT",
-    help="The tool to write for: onnxruntime, onnxruntime-int16, onnxruntime-per-channel, inc, inc-onnx, inc-torch, "
-    "nncf, torch, torch-pt2e, tflite or json, as far as it fits the run's framework; for TensorFlow also tflite-int16, "
-    "tflite-per-channel and saved-model, for MXNet mxnet and mxnet-model.  [default: the first that fits]",
+    help=f"The tool to write for, as far as it fits the run's framework: {formats_listed()}.  [default: the first that "
+    "fits]",
 )
 @click.option(
     "--rank", "ranks", multiple=True, type=int, metavar="N", help="Which suggestion; again for several in one config."
@@ -51,12 +53,12 @@ def suggest(
     """
     if bool(ranks) + take_all + bool(names) > 1:
         raise UsageError("--rank, --all and --op were given together; expected one of them. Leave out the others.")
-    from inc_tb.events import load
+    from inc_tb.store.reader import load
 
     logged = load(run)
     # A list of names is of use whatever the model is.
-    available = recipes_for(logged.diagnosis.framework, logged.ops) or [PLAIN]
-    recipe = available[0] if tool is None else find_recipe(available, tool)
+    available = recipes_for(logged.diagnosis.framework, logged.ops)
+    recipe = available[0].recipe if tool is None else find_recipe(available, tool)
     chosen = [] if names else _chosen(run, logged.suggestions, ranks, take_all)
     ops = _in_graph_order(logged, dict.fromkeys([*names, *(name for s in chosen for name in s.ops)]))
     config = _config(logged, recipe, ops, chosen)
@@ -78,11 +80,18 @@ def _config(logged: Run, recipe: Recipe, ops: Sequence[str], chosen: Sequence[Su
     is_merged = len(chosen) == 1 and bool(chosen[0].pattern)
     patterns = exact_patterns(patterns_of(ops), ops, known) if is_merged else []
     tensors = {node.name: node.tensor for node in logged.diagnosis.graph}
-    nameless = [name for name in ops if tensors.get(name) == name and "{tensor}" not in recipe.item]
-    if nameless and logged.diagnosis.framework == "onnx":
+    nameless = _nameless(logged, ops) if "{tensor}" not in recipe.item else []
+    if nameless:
         say(f"Careful: without a name of their own in the file, so that no tool finds them: {', '.join(nameless)}.")
     modules = {node.name: node.module for node in logged.diagnosis.graph}
     return write(recipe, ops, tensors, patterns, modules) if ops else ""
+
+
+def _nameless(logged: Run, ops: Sequence[str]) -> list[str]:
+    framework = named(logged.diagnosis.framework)
+    if framework is None:
+        return []
+    return [node.name for node in logged.diagnosis.graph if node.name in ops and framework.nameless(node)]
 
 
 def _chosen(run: Path, suggestions: Sequence[Suggestion], ranks: Sequence[int], take_all: bool) -> list[Suggestion]:

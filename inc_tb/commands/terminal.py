@@ -18,6 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from inc_tb import records
 from inc_tb.data import load_function, split_function
 from inc_tb.errors import IncTbError, ModelError, UsageError
+from inc_tb.frameworks.registry import framework_of
 
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
@@ -72,8 +73,10 @@ def print_json(value: Any) -> None:
 
 
 def name_of(model: str) -> str:
-    """int8 for int8.onnx and int8-symbol.json, make_int8 for models.py:make_int8."""
-    return split_function(model)[1] if ".py:" in model else Path(model).stem.removesuffix("-symbol")
+    """What a run is called by its model: int8 for int8.onnx, make_int8 for models.py:make_int8."""
+    if ".py:" in model:
+        return split_function(model)[1]
+    return framework_of(model).run_name(Path(model))
 
 
 def run_folder(logdir: Path, run: str | None, name: str) -> Path:

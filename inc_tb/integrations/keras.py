@@ -10,13 +10,14 @@ from typing import Any
 
 import keras
 
-from inc_tb.arrays import as_array
-from inc_tb.capture import describe, open_models, read_inputs
-from inc_tb.diagnose import diagnose
-from inc_tb.diagnosis import Diagnosis
+from inc_tb.advise.diagnose import diagnose
 from inc_tb.errors import UsageError
+from inc_tb.frameworks.arrays import as_array
+from inc_tb.frameworks.models import open_pair, read_inputs
+from inc_tb.frameworks.registry import describe
 from inc_tb.integrations.samples import check_data, check_samples, first_batches
 from inc_tb.integrations.training import Quantize, Watch, check_writer, default_samples, new_run
+from inc_tb.measure.diagnosis import Diagnosis
 
 _BATCH_SIZE = 32
 """Of fit, unless told otherwise; callbacks do not get to know it."""
@@ -79,7 +80,7 @@ class DiagnosisCallback(keras.callbacks.Callback):  # type: ignore[misc]
             self._begin()
 
     def _begin(self) -> None:
-        open_models(self.model, self.model)  # whether such models can be read at all, before they are quantized
+        open_pair(self.model, self.model)  # whether such models can be read at all, before they are quantized
         self._watch.begin(self.model, self._epoch)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:

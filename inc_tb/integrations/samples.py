@@ -8,9 +8,9 @@ from itertools import islice
 from os import PathLike
 from typing import Any
 
-from inc_tb.arrays import as_array
 from inc_tb.data import Data, is_one_batch
 from inc_tb.errors import DataError, UsageError
+from inc_tb.frameworks.arrays import as_array
 
 LABELS = frozenset({"label", "labels", "label_ids", "start_positions", "end_positions"})
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from inc_tb.capture import open_models
-from inc_tb.diagnose import diagnose
-from inc_tb.diagnosis import Diagnosis
+from inc_tb.advise.diagnose import diagnose
 from inc_tb.errors import IncTbError, UsageError
-from inc_tb.events import SummaryWriter, log_diagnosis
+from inc_tb.frameworks.models import open_pair
+from inc_tb.integrations.writers import log_diagnosis
+from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.store.writer import SummaryWriter
 
 Quantize = Callable[[Any], Any]
 Compare = Callable[[Any, Any, Iterable[Any]], Diagnosis]
@@ -80,7 +81,7 @@ class Watch:
         _refuse_shards(model)
         with undisturbed():
             try:
-                open_models(*self._pair(model))
+                open_pair(*self._pair(model))
             except IncTbError:
                 raise
             except Exception as error:  # the user's own model may raise anything

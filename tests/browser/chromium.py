@@ -8,6 +8,9 @@ from contextlib import contextmanager
 
 from playwright import sync_api
 
+from tests.waiting import PATIENCE_S
+
+sync_api.expect.set_options(timeout=1000 * PATIENCE_S / 3)
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ARGUMENTS = [
     "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",

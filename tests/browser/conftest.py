@@ -9,6 +9,7 @@ import pytest
 import inc_tb
 from tests.browser.chromium import CHROMIUM, open_browser, sync_api, watch
 from tests.example_run import make_diagnosis
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="session")
@@ -29,6 +30,7 @@ def page(browser: sync_api.Browser, request: pytest.FixtureRequest, tmp_path: Pa
     """Fails the test on any console error or request outside the machine. Set SCREENSHOTS to a folder to look."""
     context = browser.new_context(viewport={"width": 1500, "height": 1000}, accept_downloads=True)
     context.grant_permissions(["clipboard-read", "clipboard-write"])
+    context.set_default_timeout(1000 * PATIENCE_S)
     found = context.new_page()
     wrong = watch(found)
     yield found

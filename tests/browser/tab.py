@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 from urllib.parse import urlencode
 
 from tests.browser.chromium import sync_api
 from tests.tensorboards import Server
+from tests.waiting import until
 
 AXE = Path(__file__).parents[2] / "tb_plugin" / "frontend" / "node_modules" / "axe-core" / "axe.min.js"
 
@@ -41,10 +41,7 @@ def names(frame: sync_api.FrameLocator, grid: str = "Ops") -> list[str]:
 
 def expect_names(frame: sync_api.FrameLocator, grid: str, first: list[str]) -> None:
     """The rows of a grid begin so, now or soon: large ones have only what is in sight."""
-    deadline = time.monotonic() + 5
-    while (found := names(frame, grid)[: len(first)]) != first:
-        assert time.monotonic() < deadline, f"{found} instead of {first}"
-        time.sleep(0.05)
+    until(lambda: names(frame, grid)[: len(first)] == first, lambda: names(frame, grid))
 
 
 def head(frame: sync_api.FrameLocator, grid: str, label: str) -> sync_api.Locator:

@@ -10,8 +10,8 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 import inc_tb
-from inc_tb import dashboards
-from inc_tb.eventfile import EventFile
+from inc_tb.store import summaries
+from inc_tb.store.eventfile import EventFile
 from tests.browser.chromium import sync_api
 from tests.browser.tab import drawer, open_tab, violations
 from tests.example_run import make_diagnosis, make_trial
@@ -54,7 +54,7 @@ def server_of_others(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve
     """A log directory that holds a curve of somebody else."""
     logdir = tmp_path_factory.mktemp("logdir")
     file = EventFile(logdir / "training")
-    file.write(Event(wall_time=time.time(), step=0, summary=Summary(value=[dashboards.scalar("loss", 0.5)])))
+    file.write(Event(wall_time=time.time(), step=0, summary=Summary(value=[summaries.scalar("loss", 0.5)])))
     file.close()
     with serve(logdir) as found:
         yield found

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,12 +12,12 @@ from tests import made_runs
 from tests.browser.chromium import sync_api
 from tests.browser.tab import drawer, open_tab
 from tests.tensorboards import Server, serve
+from tests.waiting import until
 
 expect = sync_api.expect
 pytestmark = pytest.mark.browser
 
 MANY = made_runs.make_diagnosis(5000, detail=32)
-SLOW_MS = 30_000  # a layout may take its time on a busy machine
 RUN = "layer.0 … layer.22"  # 500 layers are 22 runs of consecutive ones
 
 
@@ -35,7 +34,7 @@ def server(diagnosis: inc_tb.Diagnosis, tmp_path_factory: pytest.TempPathFactory
 
 def open_graph(page: sync_api.Page, server: Server, run: str = "small", **link: str) -> sync_api.FrameLocator:
     frame = open_tab(page, server, view="graph", run=run, **link)
-    expect(canvas(frame)).to_be_visible(timeout=SLOW_MS)
+    expect(canvas(frame)).to_be_visible()
     return frame
 
 
@@ -65,20 +64,12 @@ def middle(found: sync_api.Locator) -> tuple[float, float]:
 
 def expect_centred(frame: sync_api.FrameLocator, name: str) -> None:
     """In the middle of what the drawer leaves of the picture."""
-    expect(node(frame, name)).to_have_attribute("aria-current", "true", timeout=SLOW_MS)
+    expect(node(frame, name)).to_have_attribute("aria-current", "true")
     assert middle(node(frame, name)) == pytest.approx(middle(canvas(frame)), abs=3)
 
 
 def decibels(diagnosis: inc_tb.Diagnosis, column: str, row: int) -> str:
     return f"{diagnosis.ops[column][row]:.1f} dB"
-
-
-def soon(holds: Callable[[], bool]) -> None:
-    """A picture follows its keys one frame later."""
-    deadline = time.monotonic() + 5
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_ops_and_groups_with_their_values(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
@@ -230,11 +221,11 @@ def test_keyboard(server: Server, page: sync_api.Page) -> None:
     before = world.evaluate(scale)
     page.keyboard.press("-")
     page.keyboard.press("-")
-    soon(lambda: world.evaluate(scale) == pytest.approx(before / 1.25**2))
+    until(lambda: world.evaluate(scale) == pytest.approx(before / 1.25**2))
     canvas(frame).focus()
     left = middle(node(frame, "/fc/Gemm"))[0]
     page.keyboard.press("ArrowRight")
-    soon(lambda: middle(node(frame, "/fc/Gemm"))[0] == pytest.approx(left - 60, abs=1))
+    until(lambda: middle(node(frame, "/fc/Gemm"))[0] == pytest.approx(left - 60, abs=1))
 
 
 def test_five_thousand_ops(server: Server, page: sync_api.Page) -> None:
@@ -245,12 +236,12 @@ def test_five_thousand_ops(server: Server, page: sync_api.Page) -> None:
         re.compile(f"^Group {RUN}, 230 ops, worst added here {added[:230].min():.1f} dB, worst verdict ")
     )
     frame.get_by_role("button", name=f"Expand {RUN}").click()
-    expect(seen(frame)).to_have_text("0 of 5,000 ops drawn, the others in 44 closed groups", timeout=SLOW_MS)
+    expect(seen(frame)).to_have_text("0 of 5,000 ops drawn, the others in 44 closed groups")
     frame.get_by_role("button", name="Expand layer.0", exact=True).click()
-    expect(seen(frame)).to_have_text("4 of 5,000 ops drawn, the others in 45 closed groups", timeout=SLOW_MS)
+    expect(seen(frame)).to_have_text("4 of 5,000 ops drawn, the others in 45 closed groups")
     expect(node(frame, "/encoder/layer.0/Add")).to_have_accessible_name(re.compile(f"added here {added[3]:.1f} dB"))
     frame.get_by_role("button", name=f"Collapse {RUN}").click()
-    expect(seen(frame)).to_have_text("0 of 5,000 ops drawn, the others in 22 closed groups", timeout=SLOW_MS)
+    expect(seen(frame)).to_have_text("0 of 5,000 ops drawn, the others in 22 closed groups")
     frame.get_by_role("searchbox", name="Find op").fill("layer.321/mlp/up")
     page.keyboard.press("Enter")
     expect(drawer(frame, "/encoder/layer.321/mlp/up/MatMul")).to_be_visible()
@@ -261,10 +252,10 @@ def test_a_picture_holds_so_many(server: Server, page: sync_api.Page) -> None:
     frame = open_graph(page, server, "large")
     frame.get_by_role("button", name="Expand all").click()
     expect(frame.get_by_role("alert")).to_contain_text("a picture holds at most 1,500 nodes")
-    expect(seen(frame)).not_to_have_text("0 of 5,000 ops drawn, the others in 22 closed groups", timeout=SLOW_MS)
+    expect(seen(frame)).not_to_have_text("0 of 5,000 ops drawn, the others in 22 closed groups")
     found = re.fullmatch(r"([\d,]+) of 5,000 ops drawn, the others in (\d+) closed groups", seen(frame).inner_text())
     assert found is not None
     assert 500 < int(found[1].replace(",", "")) + int(found[2]) <= 1500
     frame.get_by_role("button", name="Collapse all").click()
-    expect(node(frame, "Group encoder")).to_have_attribute("aria-expanded", "false", timeout=SLOW_MS)
+    expect(node(frame, "Group encoder")).to_have_attribute("aria-expanded", "false")
     expect(frame.get_by_role("alert")).to_have_count(0)

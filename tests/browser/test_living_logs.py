@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +12,15 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 import inc_tb
-from inc_tb import dashboards, records
-from inc_tb.eventfile import EventFile
+from inc_tb import records
+from inc_tb.store import summaries
+from inc_tb.store.eventfile import EventFile
 from tests.browser.chromium import sync_api
 from tests.browser.tab import drawer, head, names, open_tab
 from tests.example_run import OPS, batches, log_run, make_models, make_trial
 from tests.made_runs import make_diagnosis as make_large
 from tests.tensorboards import Server, serve
+from tests.waiting import until
 
 expect = sync_api.expect
 pytestmark = pytest.mark.browser
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.browser
 
 def log_elements(folder: Path, tag: str, elements: list[bytes]) -> None:
     file = EventFile(folder)
-    file.write(Event(wall_time=1.0, step=0, summary=Summary(value=[dashboards.blobs(tag, elements)])))
+    file.write(Event(wall_time=1.0, step=0, summary=Summary(value=[summaries.blobs(tag, elements)])))
     file.close()
 
 
@@ -44,10 +45,7 @@ def served(page: sync_api.Page, logdir: Path | None, *flags: str) -> Iterator[Se
 
 
 def until_listed(server: Server, *expected: str) -> None:
-    deadline = time.monotonic() + 30
-    while {run["name"] for run in server.get("plugin/quantization/runs")["runs"]} != set(expected):
-        assert time.monotonic() < deadline, server.get("plugin/quantization/runs")
-        time.sleep(0.2)
+    until(lambda: {run["name"] for run in server.runs()} == set(expected), server.runs)
 
 
 def option(frame: sync_api.FrameLocator, run: str) -> sync_api.Locator:
@@ -108,11 +106,7 @@ def test_a_probe_fills_the_table_while_it_runs(page: sync_api.Page, tmp_path: Pa
         expect(head(frame, "Ops", "sensitivity")).to_have_count(0)
         expect(detail.get_by_role("region", name="Effect at the output")).to_have_count(0)
         probed = inc_tb.probe(fp32, int8, batches(), logdir=run, diagnosis=found).diagnosis
-        steps = {"probed": [0, 1]}
-        deadline = time.monotonic() + 30
-        while {r["name"]: r["kinds"]["ops"]["steps"] for r in server.get("plugin/quantization/runs")["runs"]} != steps:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+        until(lambda: [run["kinds"]["ops"]["steps"] for run in server.runs()] == [[0, 1]], server.runs)
         reload(page)
         expect(head(frame, "Ops", "sensitivity")).to_be_visible()
         effect = detail.get_by_role("region", name="Effect at the output")
@@ -192,7 +186,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_twenty_thousand_ops(large: Path, page: sync_api.Page) -> None:
     with served(page, large) as server:
         frame = open_tab(page, server)
-        expect(frame.get_by_text("20,000 ops")).to_be_visible(timeout=60_000)
+        expect(frame.get_by_text("20,000 ops")).to_be_visible()
         grid = frame.get_by_role("grid", name="Ops", exact=True)
         assert len(names(frame)) < 100  # only what is in sight is in the document
         assert grid.get_attribute("aria-rowcount") == "20001"
@@ -207,7 +201,7 @@ def test_twenty_thousand_ops(large: Path, page: sync_api.Page) -> None:
 
 def test_nothing_logged_says_what_to_do(page: sync_api.Page, tmp_path: Path) -> None:
     file = EventFile(tmp_path / "run")
-    file.write(Event(wall_time=1.0, step=0, summary=Summary(value=[dashboards.scalar("loss", 0.5)])))
+    file.write(Event(wall_time=1.0, step=0, summary=Summary(value=[summaries.scalar("loss", 0.5)])))
     file.close()
     with served(page, tmp_path) as server:
         page.route("**/favicon.ico", lambda route: route.fulfill(body=""))  # the frame by itself has none

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +13,13 @@ import msgspec
 import pytest
 
 import inc_tb
+from inc_tb.profiling.profile import Profile
 from inc_tb.records import ProfileRow
-from inc_tb.timing import Profile
 from tests.browser.chromium import sync_api
 from tests.browser.tab import cell, drawer, expect_names, head, names, open_tab
 from tests.made_runs import make_diagnosis, make_profile
 from tests.tensorboards import Server, serve
+from tests.waiting import until
 
 expect = sync_api.expect
 pytestmark = pytest.mark.browser
@@ -359,10 +359,7 @@ def test_the_timeline_of_new_times(page: sync_api.Page, tmp_path: Path) -> None:
         told = frame.get_by_role("tooltip").filter(has_text="takes")
         expect(told).to_be_visible()
         writer.add_profile(replace(PROFILE, rows=few))
-        deadline = time.monotonic() + 30
-        while server.get("plugin/quantization/runs")["runs"][0]["kinds"]["profile"]["steps"] != [0, 1]:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: server.runs()[0]["kinds"]["profile"]["steps"] == [0, 1], server.runs)
         page.evaluate("document.querySelector('app-header-reload button').click()")  # the pointer stays where it is
         expect(shown).to_have_text(f"0 µs to {written(new_end)}")
         expect(told).to_have_count(0)

@@ -15,20 +15,24 @@ import numpy as np
 import pytest
 
 import inc_tb
-from inc_tb.recipes import Settings, fitted, write
+from inc_tb import records
+from inc_tb.advise.configs import fitted
+from inc_tb.frameworks.formats import Settings
+from inc_tb.frameworks.templates import write
+from inc_tb.profiling.profile import Profile
 from inc_tb.records import Effect, ProfileRow, Suggestion
-from inc_tb.timing import Profile
+from inc_tb.store import summaries
 from tests.browser.chromium import sync_api
 from tests.browser.tab import drawer, open_tab, press_copy
 from tests.example_run import OPS, make_diagnosis, make_trial
-from tests.importers.workspaces import unpack
+from tests.sources.workspaces import unpack
 from tests.tensorboards import Server, serve
 
 expect = sync_api.expect
 pytestmark = pytest.mark.browser
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
-RECIPES = fitted("onnx", Settings(per_channel=False, activation="int8", weight="int8"))
+RECIPES = [f.recipe for f in fitted("onnx", Settings(per_channel=False, activation="int8", weight="int8"))]
 TOOLS = {recipe.tool: recipe.label for recipe in RECIPES}
 GONE = "/gone/Conv"
 TIMES = [
@@ -37,6 +41,15 @@ TIMES = [
     ProfileRow("/Flatten", difference_us=7.0, differs=False),
     ProfileRow("/fc/Gemm", difference_us=30.0, differs=True),
 ]
+EVIDENCE = [
+    {"name": "op", "type": "op"},
+    {"name": "heavy", "type": "weight_channels"},
+    {"name": "place", "type": "text", "label": "layer", "help": "Where in the model."},
+]
+HEAVY = Suggestion(
+    ["/conv1/Conv"], "heavy_weights", "the weights of channel 1 are heavy",
+    {"op": "/conv1/Conv", "heavy": [1], "place": "the first", "never_described": 3}, rank=1,
+)  # fmt: skip
 OVERLAPPING = [["/fc/Gemm", "/conv2/Relu", "/fc/Gemm"], ["/conv2/Relu", "/conv1/Conv"], [GONE, "/Flatten"]]
 
 
@@ -55,12 +68,15 @@ def tensors(diagnosis: inc_tb.Diagnosis) -> dict[str, str]:
 def server(
     diagnosis: inc_tb.Diagnosis, tensors: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
-    """trial-002 tried what trial-001 is told to; `several` has suggestions that overlap and one with a wrong name."""
+    """trial-002 tried what trial-001 is told to; `several` has suggestions that overlap and one with a wrong name;
+    `described` has a rule of somebody else.
+    """
     logdir = tmp_path_factory.mktemp("logdir")
     several = [overlapping(rank, ops, tensors) for rank, ops in enumerate(OVERLAPPING, start=1)]
     for name, accuracy, logged, fallback in (
         ("trial-001", 0.91, diagnosis, ["/fc/Gemm"]),
         ("trial-002", 0.965, diagnosis, diagnosis.suggestions[0].ops),
+        ("described", 0.91, diagnosis, []),
         ("several", 0.9, replace(diagnosis, suggestions=several), []),
         ("healthy", 0.97, make_diagnosis(tmp_path_factory.mktemp("healthy"), outlier=1.0), []),
     ):
@@ -69,12 +85,17 @@ def server(
             writer.add_trial(msgspec.structs.replace(make_trial(name, accuracy), fallback=fallback))
             if name == "several":
                 writer.add_profile(Profile(TIMES, ProfileRow("")))
+            if name == "described":
+                meta = {"recipes": RECIPES, "evidence": EVIDENCE}
+                rows = records.encode_rows("suggestions", [HEAVY], meta)
+                writer._write([summaries.blobs("quantization/suggestions", rows)], 1)
     inc_tb.import_workspace(
         unpack(tmp_path_factory.mktemp("imported"), ["v26_tf_hard_mse_tune", "v26_tf_hard_diag"]), logdir
     )
     shutil.copytree(GOLDEN, logdir / "v1")
     with serve(logdir) as found:
-        found.wait_for_records(dict.fromkeys(["trial-001", "trial-002", "several", "healthy", "v1"], "trial"))
+        runs = ["trial-001", "trial-002", "described", "several", "healthy", "v1"]
+        found.wait_for_records(dict.fromkeys(runs, "trial"))
         yield found
 
 
@@ -129,6 +150,19 @@ def test_reason_and_evidence(
     )
     expect(found.locator("svg .sg-bar rect")).to_have_count(3)
     expect(found.locator("svg .sg-outlier title")).to_contain_text("channel 1:")
+    found.get_by_text("lost channels", exact=True).hover()
+    expect(frame.get_by_role("tooltip")).to_contain_text("normal: none")
+
+
+def test_evidence_of_a_rule_that_the_page_has_never_heard_of(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server, view="suggestions", run="described")
+    found = article(frame, "1. heavy weights")
+    expect(fact(found, "layer")).to_have_text("the first")
+    expect(fact(found, "never described")).to_have_text("3")
+    expect(found.locator("dl[aria-label=Evidence] > div")).to_have_count(2)
+    found.get_by_text("layer", exact=True).hover()
+    expect(frame.get_by_role("tooltip")).to_contain_text("Where in the model.")
+    expect(found.get_by_role("img")).to_have_accessible_name(re.compile(r"^Weight channels of /conv1/Conv:.*1 outlier"))
 
 
 def test_ops_are_links_to_their_detail(server: Server, page: sync_api.Page, suggestion: Suggestion) -> None:
@@ -274,6 +308,7 @@ def test_a_log_of_version_1(server: Server, page: sync_api.Page) -> None:
     (suggestion,) = diagnosis.suggestions
     found = article(frame, "1. outlier channels")
     expect(found.locator(".sg-because")).to_have_text(suggestion.because)
+    expect(fact(found, "lost channels")).to_have_text("0.75")
     expect(found.get_by_role("img")).to_have_accessible_name(re.compile("^Channels of the output of /conv1/Conv:"))
     listbox = found.get_by_role("listbox", name="Framework")
     expect(listbox.get_by_role("option")).to_have_text(list(suggestion.recipes))

@@ -14,8 +14,9 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 import inc_tb
-from inc_tb import dashboards, records
-from inc_tb.eventfile import EventFile
+from inc_tb import records
+from inc_tb.store import summaries
+from inc_tb.store.eventfile import EventFile
 from tests.browser.chromium import sync_api, watch
 from tests.browser.tab import cell, drawer, expect_names, head, names, open_tab, press_copy
 from tests.example_run import OPS, make_diagnosis
@@ -54,7 +55,7 @@ def server(diagnoses: Diagnoses, tmp_path_factory: pytest.TempPathFactory) -> It
             if name in ACCURACY:
                 writer.add_trial(trial(name))
     header, rows = records.encode_rows("trial", [trial("trial-001")])
-    damaged = dashboards.blobs("quantization/trial", [header, rows[:-1] + b"?"])
+    damaged = summaries.blobs("quantization/trial", [header, rows[:-1] + b"?"])
     file = EventFile(logdir / BROKEN, ".later")
     file.write(Event(wall_time=time.time(), step=0, summary=Summary(value=[damaged])))
     file.close()

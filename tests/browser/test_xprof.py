@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from inc_tb.traces import Slice, write_traces
+from inc_tb.frameworks.traces import Slice
+from inc_tb.profiling.traces import write_traces
 from tests.browser.chromium import sync_api
 from tests.tensorboards import Server, serve
 

@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 import inc_tb
 from tests.digits import digits
 
-HARD = str(Path(__file__).parents[1] / "adapters" / "data" / "hard_tf.pb")
+HARD = str(Path(__file__).parents[1] / "frameworks" / "data" / "hard_tf.pb")
 IMAGES = np.moveaxis(digits(1797), 1, -1)
 evaluated: list[float] = []
 

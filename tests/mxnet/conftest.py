@@ -7,7 +7,6 @@ import importlib.util
 import pytest
 
 collect_ignore_glob = [] if importlib.util.find_spec("mxnet") else ["test_*.py"]
-pytest.register_assert_rewrite("tests.adapters.contract", "tests.mxnet.zoo")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import inc_tb
-from inc_tb.adapters.mxnet.library import mx
-from inc_tb.capture import kind_of, read_inputs
 from inc_tb.errors import IncTbError, MismatchError, ModelError
+from inc_tb.frameworks.models import read_inputs
+from inc_tb.frameworks.mxnet.library import mx
+from inc_tb.frameworks.registry import framework_of
 from tests.mxnet import zoo
 
 BATCH = {"data": zoo.images(2)}
@@ -121,12 +122,15 @@ def test_a_network_without_inputs() -> None:
 
 def test_kinds(tmp_path: Path) -> None:
     path = exported("dense", tmp_path)
-    assert {kind_of(m) for m in (path, str(path), tmp_path, tmp_path / "dense")} == {"mxnet"}
+    assert {framework_of(m).name for m in (path, str(path), tmp_path, tmp_path / "dense")} == {"mxnet"}
     network = zoo.made("dense")
-    assert {kind_of(m) for m in (network, zoo.symbol_of(network), (zoo.symbol_of(network), {}, {}))} == {"mxnet"}
-    assert kind_of((1, 2)) == "tuple"
+    assert {framework_of(m).name for m in (network, zoo.symbol_of(network), (zoo.symbol_of(network), {}, {}))} == {
+        "mxnet"
+    }
     (tmp_path / "other.json").write_text("{}")
-    assert kind_of(tmp_path / "other.json") == ".json"
+    for other in ((1, 2), tmp_path / "other.json"):
+        with pytest.raises(ModelError, match="cannot read"):
+            framework_of(other)
 
 
 def test_all_forms_of_a_model_are_the_same(tmp_path: Path) -> None:
@@ -152,6 +156,6 @@ def test_the_last_epoch_counts(tmp_path: Path) -> None:
     network = zoo.made("dense")
     network[1].weight.set_data(network[1].weight.data() * 0)
     network.export(str(tmp_path / "dense"), epoch=3)
-    from inc_tb.adapters.mxnet.source import open_source
+    from inc_tb.frameworks.mxnet.network import open_network
 
-    assert not open_source(path).args["net_dense0_weight"].asnumpy().any()
+    assert not open_network(path).args["net_dense0_weight"].asnumpy().any()

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 
-from inc_tb.adapters.mxnet.adapter import MxnetAdapter
-from tests.adapters.contract import AdapterContract
+from inc_tb import MxnetQuantizer
+from inc_tb.frameworks.mxnet import FRAMEWORK
+from inc_tb.frameworks.mxnet.adapter import MxnetAdapter
+from tests.frameworks.contracts.adapter import AdapterContract, TableContract
+from tests.frameworks.contracts.framework import FrameworkContract
+from tests.frameworks.contracts.quantizer import QuantizerContract
+from tests.frameworks.contracts.switchable import SwitchableContract
+from tests.frameworks.contracts.timer import TimerContract
+from tests.frameworks.contracts.tiny import Tiny
 from tests.mxnet import zoo
 
 DEPTHWISE = [
@@ -110,3 +118,56 @@ class TestTwoInputs(AdapterContract):
             "two_embedding0_fwd", "two_dense0_fwd", "two_layernorm0_layernorm0", "two_mean0", "two_dense1_fwd",
             "two__plus0", "two_activation0", "two_dense2_fwd",
         ]  # fmt: skip
+
+
+def made_tiny() -> Tiny:
+    return Tiny(*zoo.tiny_pair(), zoo.TINY_NAMES, "data")
+
+
+class TestTable(TableContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def tiny(cls) -> Tiny:
+        return made_tiny()
+
+
+class TestSwitches(SwitchableContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def tiny(cls) -> Tiny:
+        return made_tiny()
+
+
+class TestTimer(TimerContract):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def tiny(cls) -> Tiny:
+        return made_tiny()
+
+
+class TestQuantizer(QuantizerContract):
+    make = staticmethod(MxnetQuantizer)
+    wrong: ClassVar = {"calibration": "minmax"}
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def tiny(cls) -> Tiny:
+        return made_tiny()
+
+    @staticmethod
+    def told(op: str) -> str:
+        """What oneDNN makes of the three layers."""
+        at = ["net_first_fwd", "net_second_fwd", "net_side_fwd"].index(op)
+        return f"sg_mkldnn_fully_connected_{at}"
+
+
+class TestFramework(FrameworkContract):
+    framework = FRAMEWORK
+
+    @pytest.fixture
+    def models(self, tmp_path: Path) -> list[Any]:
+        network = zoo.tiny_pair()[0]
+        network.export(str(tmp_path / "net"))
+        files = [tmp_path / name for name in ("net-symbol.json", "net-0000.params")]
+        symbol = zoo.mx.sym.load(str(files[0]))
+        return [network, symbol, (symbol, {}, {}), tmp_path, tmp_path / "net", *files]

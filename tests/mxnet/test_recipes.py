@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import inc_tb
-from inc_tb.adapters.mxnet.graph import Graph
-from inc_tb.adapters.mxnet.library import mx
-from inc_tb.recipes import configs
+from inc_tb.advise.configs import configs
+from inc_tb.frameworks.mxnet.graph import Graph
+from inc_tb.frameworks.mxnet.library import mx
 from tests.mxnet import zoo
 
 KEPT = ["net_conv1_fwd", "net_relu1_fwd", "net_pool0_fwd"]

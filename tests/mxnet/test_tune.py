@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import inc_tb
-from inc_tb.adapters.mxnet.graph import Graph
-from inc_tb.adapters.mxnet.library import mx
-from inc_tb.capture import open_results
-from inc_tb.errors import MismatchError, ModelError, UsageError
-from inc_tb.tune import rebuild
+from inc_tb.errors import MismatchError
+from inc_tb.frameworks.models import open_results
+from inc_tb.frameworks.mxnet.graph import Graph
+from inc_tb.frameworks.mxnet.library import mx
+from inc_tb.tuning.loop import rebuild
 from tests.mxnet import zoo
 
 CALIBRATION = [{"data": rows} for rows in np.array_split(zoo.images(16), 2)]
@@ -31,7 +31,7 @@ def agreement(network: Any) -> Any:
     return evaluate
 
 
-def centred(network: Any) -> Any:
+def centered(network: Any) -> Any:
     """With scores that are spread over the classes."""
     dense = network[-1]
     dense.bias.set_data(dense.bias.data() - mx.nd.array(zoo.results(network, IMAGES).mean(axis=0)))
@@ -40,7 +40,7 @@ def centred(network: Any) -> Any:
 
 @pytest.mark.parametrize("strategy", ["basic", "mse", "probe"])
 def test_every_strategy_meets_the_criterion(strategy: str, tmp_path: Path) -> None:
-    network = centred(zoo.with_outliers(zoo.made("residual")))
+    network = centered(zoo.with_outliers(zoo.made("residual")))
     found = inc_tb.tune(
         network, CALIBRATION, agreement(network), tolerance=0.1, strategy=strategy, logdir=tmp_path, objectives=["size"]
     )
@@ -57,7 +57,7 @@ def test_every_strategy_meets_the_criterion(strategy: str, tmp_path: Path) -> No
 
 
 def _ops(network: Any, quantized: Any) -> Any:
-    from inc_tb.adapters.mxnet.adapter import MxnetAdapter
+    from inc_tb.frameworks.mxnet.adapter import MxnetAdapter
 
     adapter = MxnetAdapter(network, quantized)
     adapter.trace(CALIBRATION[0])
@@ -76,7 +76,7 @@ def test_models_are_those_of_quantize_net(calibration: str, mode: str, granulari
     wanted = zoo.quantized(
         network, calibration, quantize_mode=mode, quantize_granularity=granularity, exclude_layers=excluded
     )
-    mine, theirs = (json.loads(Graph(m).source.symbol.tojson())["nodes"] for m in (tmp_path / "int8", wanted))
+    mine, theirs = (json.loads(Graph(m).network.symbol.tojson())["nodes"] for m in (tmp_path / "int8", wanted))
     assert [(n["name"], n.get("attrs", {})) for n in mine if n["op"] != "null"] == [
         (n["name"], n.get("attrs", {})) for n in theirs if n["op"] != "null"
     ]
@@ -85,7 +85,7 @@ def test_models_are_those_of_quantize_net(calibration: str, mode: str, granulari
 
 
 def test_a_tuning_goes_on_where_it_was(tmp_path: Path) -> None:
-    network = centred(zoo.with_outliers(zoo.made("residual")))
+    network = centered(zoo.with_outliers(zoo.made("residual")))
 
     def tune(trials: int, resume: bool) -> Any:
         return inc_tb.tune(
@@ -154,16 +154,6 @@ def test_a_module_is_tuned_without_its_label(tmp_path: Path) -> None:
     assert found.met
     diagnosis = inc_tb.diagnose(module, found.model, CALIBRATION)
     assert list(diagnosis.ops["name"]) == ["flat", "fc", "softmax"]
-
-
-def test_settings_are_checked() -> None:
-    with pytest.raises(UsageError, match=r"calibration='minmax' was given; expected one of \['naive', 'entropy'\]"):
-        inc_tb.MxnetQuantizer(calibration="minmax")
-
-
-def test_a_quantized_model_is_not_quantized_again(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="is quantized already; expected the fp32 model"):
-        inc_tb.MxnetQuantizer().prepare(zoo.pair("dense")[1], tmp_path)
 
 
 def test_variants_and_cures_change_what_costs_nothing() -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import inc_tb
-from inc_tb.adapters.mxnet.adapter import MxnetAdapter
-from inc_tb.adapters.mxnet.library import mx
-from inc_tb.capture import Pair
+from inc_tb.frameworks.mxnet.adapter import MxnetAdapter
+from inc_tb.frameworks.mxnet.library import mx
+from inc_tb.frameworks.ops import Pair
 from tests.mxnet import zoo
 
 DATA = {"data": zoo.images(4, 3)}

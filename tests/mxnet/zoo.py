@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from inc_tb.adapters.mxnet.library import mx
+from inc_tb.frameworks.mxnet.library import mx
+from tests.frameworks.contracts import tiny
 
 nn = mx.gluon.nn
 Array = np.ndarray[Any, Any]
@@ -199,4 +200,38 @@ def two_inputs() -> tuple[Any, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         loaded = mx.gluon.data.DataLoader(data, batch_size=8)
+        return network, mx.contrib.quantization.quantize_net_v2(network, calib_data=loaded, calib_mode="naive")
+
+
+class TinyNet(nn.HybridBlock):
+    def __init__(self) -> None:
+        super().__init__(prefix="net_")
+        with self.name_scope():
+            for name, weights in tiny.WEIGHTS.items():
+                rows, columns = weights.shape
+                setattr(self, name, nn.Dense(rows, use_bias=False, in_units=columns, prefix=f"{name}_"))
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:  # noqa: N803
+        x = F.relu(self.first(x), name="relu")
+        return F.softmax(self.second(x), name="softmax"), self.side(x)
+
+
+TINY_NAMES = {
+    "first": "net_first_fwd", "relu": "net_relu", "second": "net_second_fwd", "softmax": "net_softmax",
+    "side": "net_side_fwd",
+}  # fmt: skip
+
+
+@cache
+def tiny_pair() -> tuple[Any, Any]:
+    network = TinyNet()
+    network.initialize()
+    for name, weights in tiny.WEIGHTS.items():
+        getattr(network, name).weight.set_data(mx.nd.array(weights))
+    network.hybridize()
+    network(mx.nd.array(tiny.X))
+    data = mx.gluon.data.ArrayDataset(mx.nd.array(tiny.X), mx.nd.zeros(len(tiny.X)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loaded = mx.gluon.data.DataLoader(data, batch_size=len(tiny.X))
         return network, mx.contrib.quantization.quantize_net_v2(network, calib_data=loaded, calib_mode="naive")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import inc_tb
 from tests.neural_compressor_2.tuned import CULPRITS, config, evaluate, fit, history
+from tests.waiting import PATIENCE_S, until
 
 
 def test_a_tuning_afterwards(workspace: Path, tmp_path: Path) -> None:
@@ -39,27 +39,22 @@ def test_a_tuning_while_it_runs(workspace: Path, tmp_path: Path) -> None:
     watcher = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     evaluated = 0
 
+    def logged() -> int:
+        return len(list((tmp_path / "logs" / "workspace").glob("trial-*/events*")))
+
     def evaluate_and_wait(model: Any) -> float:
         """The fp32 model, and then each trial's, before it is in the history."""
         nonlocal evaluated
-        for _ in range(600):
-            if len(list((tmp_path / "logs" / "workspace").glob("trial-*/events*"))) >= evaluated - 1:
-                break
-            time.sleep(0.1)
-        else:
-            raise AssertionError(f"{evaluated - 1} trials have ended, and are not all logged")
+        until(lambda: logged() >= evaluated - 1, logged)
         evaluated += 1
         return evaluate(model)
 
     try:
         fit(evaluate_and_wait, config(trials=3))
-        deadline = time.monotonic() + 60
         own = history(workspace)
-        while len(list((tmp_path / "logs" / "workspace").glob("trial-*/events*"))) < len(own):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: logged() == len(own), logged)
         watcher.send_signal(signal.SIGINT)
-        said, wrong = watcher.communicate(timeout=60)
+        said, wrong = watcher.communicate(timeout=PATIENCE_S)
     finally:
         watcher.kill()
     assert watcher.returncode == 0, wrong

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ import onnxruntime
 import pytest
 
 import inc_tb
-from inc_tb.importers.neural_compressor.history import read_history
 from inc_tb.integrations.neural_compressor import log
+from inc_tb.sources.neural_compressor.snapshot import read_history
 from tests.neural_compressor_2.tuned import CULPRITS, HARD, IMAGES, Loader, config, evaluate, fit, history, said
 from tests.tensorboards import LOADERS, serve
+from tests.waiting import until
 
 
 def trials(logdir: Path) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def evaluate_until_killed(model):
     count += 1
     if count == 4:  # the fp32 model, two trials, and this one
         (folder / "here").touch()
-        time.sleep(600)
+        time.sleep(6000)
     return evaluate(model)
 
 with log(folder / "logs"):
@@ -130,11 +130,7 @@ def test_a_kill_in_the_third_trial_leaves_two(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 120
-        while not (tmp_path / "here").exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        until(lambda: (tmp_path / "here").exists() or process.poll() is not None)
         process.send_signal(signal.SIGKILL)
     found = trials(tmp_path / "logs")
     assert list(found) == ["trial-001", "trial-002"]
@@ -158,7 +154,7 @@ def test_no_evaluation(tmp_path: Path) -> None:
     (run,) = trials(tmp_path).values()
     assert run.trial.accuracy is run.trial.baseline is run.trial.target is None
     assert any("no evaluation function" in note for note in run.trial.notes)
-    assert run.trial.wall_s > 0.01
+    assert run.trial.wall_s > 0
     assert set(CULPRITS) <= set(run.suggestions[0].ops)
 
 

@@ -13,7 +13,7 @@ from inc_tb.integrations.neural_compressor import log
 from tests.neural_compressor_2.tuned import IMAGES, Loader, accuracy, config, fit, history
 
 tf = pytest.importorskip("tensorflow")
-HARD = Path(__file__).parents[1] / "adapters" / "data" / "hard_tf.pb"
+HARD = Path(__file__).parents[1] / "frameworks" / "data" / "hard_tf.pb"
 PICTURES = np.moveaxis(IMAGES, 1, -1)
 
 

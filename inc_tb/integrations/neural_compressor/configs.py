@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from inc_tb.importers.neural_compressor.trials import FLOATS
+from inc_tb.sources.neural_compressor.trials import FLOATS
 
 _NAMES = {
     "w_dtype": "weight_dtype", "weight_type": "weight_dtype", "w_sym": "weight_scheme", "weight_sym": "weight_scheme",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from inc_tb.capture import Batch
+from inc_tb.frameworks.ops import Batch
 from inc_tb.integrations.neural_compressor.models import named
 from inc_tb.integrations.neural_compressor.trial_log import TrialLog, spared
 

@@ -8,10 +8,12 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from inc_tb.arrays import as_array
-from inc_tb.capture import Batch, Input, kind_of, read_inputs
 from inc_tb.data import is_one_batch, open_data, take
 from inc_tb.errors import DataError, UsageError
+from inc_tb.frameworks.arrays import as_array
+from inc_tb.frameworks.models import read_inputs
+from inc_tb.frameworks.ops import Batch, Input
+from inc_tb.frameworks.registry import framework_of
 from inc_tb.integrations.samples import as_inputs, collated
 
 
@@ -49,7 +51,7 @@ def first_samples(model: Any, source: Any, samples: int) -> list[Batch]:
 
 
 def _fed(batches: Iterable[Any], model: Any, inputs: Sequence[Input]) -> Iterator[Any]:
-    forward = model.forward if kind_of(model) == "torch" else None
+    forward = model.forward if framework_of(model).name == "torch" else None
     for batch in batches:
         # As Neural Compressor takes them: (input, label), or the input alone.
         given = batch[0] if isinstance(batch, tuple | list) and len(batch) == 2 else batch

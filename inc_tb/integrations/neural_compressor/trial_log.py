@@ -14,15 +14,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from inc_tb.capture import Batch
-from inc_tb.diagnose import diagnose as compare
-from inc_tb.diagnosis import Diagnosis
-from inc_tb.events import SummaryWriter
-from inc_tb.importers.neural_compressor.trials import gap_notes
+from inc_tb.advise.diagnose import diagnose as compare
+from inc_tb.advise.effects import with_kept
+from inc_tb.frameworks.ops import Batch
 from inc_tb.integrations.neural_compressor.models import name_of, unwrapped
 from inc_tb.integrations.training import reason_of, undisturbed
-from inc_tb.measured import with_kept
+from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.records import Trial
+from inc_tb.sources.neural_compressor.trials import gap_notes
+from inc_tb.store.writer import SummaryWriter
 
 SAMPLES = 32
 _RENAMED = re.compile(r"(/MatMulAddFusion)?(_MatMul|_Add)?$")

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from inc_tb.capture import Batch
-from inc_tb.importers.neural_compressor.trials import Goal, accuracy_of, as_trial
+from inc_tb.frameworks.ops import Batch
 from inc_tb.integrations.neural_compressor.listening import listening
 from inc_tb.integrations.neural_compressor.models import first_samples
 from inc_tb.integrations.neural_compressor.patches import Function, replaced
 from inc_tb.integrations.neural_compressor.trial_log import TrialLog, Tuning, spared
 from inc_tb.records import Trial
+from inc_tb.sources.neural_compressor.trials import Goal, accuracy_of, as_trial
 
 _GIVEN = "_inc_tb_given"
 _HEARD = "_inc_tb_heard"
@@ -29,10 +29,26 @@ def watch(logs: Callable[[], Sequence[TrialLog]]) -> Iterator[None]:
     """Every strategy tells what it adds to its history: first the baseline, then each trial."""
     from neural_compressor.strategy.strategy import TuneStrategy
 
-    def begin_watched(begin: Function) -> Function:
+    watched = _Watch(logs)
+    with (
+        replaced(TuneStrategy, "__init__", watched.begin),
+        replaced(TuneStrategy, "_eval_baseline", watched.baseline),
+        replaced(TuneStrategy, "traverse", watched.traverse),
+        replaced(TuneStrategy, "_add_tuning_history", watched.add),
+    ):
+        yield
+
+
+class _Watch:
+    """Each method makes the function that stands in for one of a strategy."""
+
+    def __init__(self, logs: Callable[[], Sequence[TrialLog]]) -> None:
+        self._logs = logs
+
+    def begin(self, begin: Function) -> Function:
         def watched(strategy: Any, *args: Any, **kwargs: Any) -> None:
             begin(strategy, *args, **kwargs)
-            for log in logs():
+            for log in self._logs():
                 log.begin()
                 if log.diagnose and not hasattr(strategy, _GIVEN):
                     with spared([log], "the fp32 model was not kept"):
@@ -40,10 +56,33 @@ def watch(logs: Callable[[], Sequence[TrialLog]]) -> Iterator[None]:
 
         return watched
 
-    def add_watched(add: Function) -> Function:
+    def baseline(self, evaluate: Function) -> Function:
+        def watched(strategy: Any) -> None:
+            if strategy.calib_dataloader is not None or not _is_torch(strategy):
+                evaluate(strategy)
+                return
+            heard: list[Batch] = []
+            setattr(strategy, _HEARD, heard)
+            with listening(self._logs(), strategy.model.model, heard):
+                evaluate(strategy)
+
+        return watched
+
+    def traverse(self, traverse: Function) -> Function:
+        def watched(strategy: Any) -> Any:
+            try:
+                return traverse(strategy)
+            except Exception as error:
+                for log in self._logs():
+                    log.failed(error, strategy.trials_count)
+                raise
+
+        return watched
+
+    def add(self, add: Function) -> Function:
         def watched(strategy: Any, tune_cfg: Any = None, tune_result: Any = None, **kwargs: Any) -> None:
             add(strategy, tune_cfg, tune_result, **kwargs)
-            for log in logs():
+            for log in self._logs():
                 with spared([log], "a trial was not logged"):
                     # The strategies of one fit hand on their history.
                     tuning = log.tuning(strategy.tuning_history, partial(_tuning, log, strategy))
@@ -55,37 +94,6 @@ def watch(logs: Callable[[], Sequence[TrialLog]]) -> Iterator[None]:
                         tuning.add(tune_cfg["trial_number"], describe, quantized)
 
         return watched
-
-    def baseline_watched(evaluate: Function) -> Function:
-        def watched(strategy: Any) -> None:
-            if strategy.calib_dataloader is not None or not _is_torch(strategy):
-                evaluate(strategy)
-                return
-            heard: list[Batch] = []
-            setattr(strategy, _HEARD, heard)
-            with listening(logs(), strategy.model.model, heard):
-                evaluate(strategy)
-
-        return watched
-
-    def traverse_watched(traverse: Function) -> Function:
-        def watched(strategy: Any) -> Any:
-            try:
-                return traverse(strategy)
-            except Exception as error:
-                for log in logs():
-                    log.failed(error, strategy.trials_count)
-                raise
-
-        return watched
-
-    with (
-        replaced(TuneStrategy, "__init__", begin_watched),
-        replaced(TuneStrategy, "_eval_baseline", baseline_watched),
-        replaced(TuneStrategy, "traverse", traverse_watched),
-        replaced(TuneStrategy, "_add_tuning_history", add_watched),
-    ):
-        yield
 
 
 def _given(strategy: Any) -> Any:

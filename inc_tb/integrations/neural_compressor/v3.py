@@ -15,14 +15,14 @@ from functools import partial
 from importlib.metadata import version
 from typing import Any
 
-from inc_tb.capture import Batch
-from inc_tb.importers.neural_compressor.trials import Goal, number_of
+from inc_tb.frameworks.ops import Batch
 from inc_tb.integrations.neural_compressor.configs import fallback_of, settings_of
 from inc_tb.integrations.neural_compressor.listening import listening
 from inc_tb.integrations.neural_compressor.models import first_samples
 from inc_tb.integrations.neural_compressor.patches import Function, replaced
 from inc_tb.integrations.neural_compressor.trial_log import TrialLog, Tuning, spared
 from inc_tb.records import Trial
+from inc_tb.sources.neural_compressor.trials import Goal, number_of
 
 Logs = Callable[[], Sequence[TrialLog]]
 _QUANTIZE = {

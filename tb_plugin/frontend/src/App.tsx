@@ -1,29 +1,15 @@
 // The frame around the views: tabs, runs, the step, notes, and the drawer with one op.
 
+import { About } from "./components/About.tsx";
 import { Boundary, Later } from "./components/Boundary.tsx";
 import { HowToDiagnose } from "./components/HowToDiagnose.tsx";
 import { RunPicker } from "./components/RunPicker.tsx";
 import { Empty, Loaded } from "./components/Status.tsx";
 import { Tabs } from "./components/Tabs.tsx";
 import { hideTooltip, Tooltip } from "./components/Tooltip.tsx";
-import { plural } from "./format.ts";
-import { readyValue } from "./loadable.ts";
 import * as state from "./state.ts";
+import { VIEWS, type View } from "./views/index.ts";
 import { OpDetail } from "./views/OpDetail.tsx";
-import { OpsView } from "./views/OpsView.tsx";
-import { ProfileView } from "./views/ProfileView.tsx";
-import { SuggestionsView } from "./views/SuggestionsView.tsx";
-import { TrialsView } from "./views/TrialsView.tsx";
-
-const loadGraph = () => import("./views/GraphView.tsx").then((module) => module.GraphView);
-
-const TITLES: Record<state.View, string> = {
-  ops: "Ops",
-  suggestions: "Suggestions",
-  trials: "Trials",
-  profile: "Profile",
-  graph: "Graph",
-};
 
 export function App() {
   return (
@@ -37,17 +23,17 @@ export function App() {
 
 function Shell() {
   const { view, run } = state;
-  const needsDiagnosis = view.value !== "trials" && view.value !== "profile";
+  const chosen = VIEWS.find(({ id }) => id === view.value) ?? VIEWS[0]!;
   return (
     <>
       <header class="top">
         <h1 class="unseen">Quantization</h1>
         <Tabs
           label="Views"
-          tabs={state.VIEWS.map((id) => ({ id, title: TITLES[id] }))}
-          chosen={view.value}
+          tabs={VIEWS}
+          chosen={chosen.id}
           onChoose={(id) => {
-            view.value = id as state.View;
+            view.value = id;
           }}
         />
         <About />
@@ -65,9 +51,9 @@ function Shell() {
               The run {state.missingRun.value} is not there (any more); {run.value} is shown instead.
             </p>
           )}
-          <div class="panel" id="view-panel" role="tabpanel" aria-labelledby={`tab-${view.value}`}>
-            <Boundary key={`${view.value} ${run.value}`}>
-              {needsDiagnosis && !state.has("ops") ? <NoDiagnosis /> : <Chosen />}
+          <div class="panel" id="view-panel" role="tabpanel" aria-labelledby={`tab-${chosen.id}`}>
+            <Boundary key={`${chosen.id} ${run.value}`}>
+              {chosen.needsDiagnosis && !state.has("ops") ? <NoDiagnosis /> : <Chosen view={chosen} />}
             </Boundary>
           </div>
         </main>
@@ -81,63 +67,9 @@ function Shell() {
   );
 }
 
-function Chosen() {
-  switch (state.view.value) {
-    case "ops":
-      return <OpsView />;
-    case "suggestions":
-      return <SuggestionsView />;
-    case "trials":
-      return <TrialsView />;
-    case "profile":
-      return <ProfileView />;
-    case "graph":
-      return <Later load={loadGraph} what="the graph view" />;
-  }
-}
-
-/** What was compared, and at which step. */
-function About() {
-  const { steps, step } = state;
-  const meta = readyValue(state.header.value)?.meta;
-  const at = step.value ?? steps.value.at(-1) ?? 0;
-  const notes = meta?.notes ?? [];
-  return (
-    <div class="about">
-      {steps.value.length > 1 && (
-        <label class="step">
-          step {at}
-          <input
-            type="range"
-            min={0}
-            max={steps.value.length - 1}
-            value={steps.value.indexOf(at)}
-            aria-label="Step"
-            aria-valuetext={`step ${at}`}
-            onInput={(event) => {
-              const place = Number(event.currentTarget.value);
-              step.value = place === steps.value.length - 1 ? null : (steps.value[place] ?? null);
-            }}
-          />
-        </label>
-      )}
-      {meta?.reference && (
-        <span class="muted" title={`${meta.reference} against ${meta.quantized}`}>
-          {fileOf(meta.reference)} → {fileOf(meta.quantized)}, {plural(meta.samples ?? 0, "sample")}
-        </span>
-      )}
-      {notes.length > 0 && (
-        <details class="notes">
-          <summary>{plural(notes.length, "note")}</summary>
-          <ul>
-            {notes.map((note) => (
-              <li key={note}>{note}</li>
-            ))}
-          </ul>
-        </details>
-      )}
-    </div>
-  );
+function Chosen({ view }: { view: View }) {
+  if ("component" in view) return <view.component />;
+  return <Later load={view.load} what={`the ${view.title.toLowerCase()} view`} />;
 }
 
 function NoRuns() {
@@ -176,8 +108,4 @@ function onEscape(event: KeyboardEvent): void {
   if (event.key !== "Escape") return;
   hideTooltip();
   if (!(event.target as Element).matches("input")) state.openOp("");
-}
-
-function fileOf(path = ""): string {
-  return path.split(/[\\/]/).at(-1) ?? path;
 }

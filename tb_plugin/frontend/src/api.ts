@@ -1,7 +1,8 @@
 // The server's routes as signals that fill themselves. The only module that fetches.
 
-import { batch, type Signal, signal } from "@preact/signals";
-import { failed, LOADING, type Loadable, ready } from "./loadable.ts";
+import { batch, type Signal } from "@preact/signals";
+import { Batch, type Query, type RunAt, runQuery, stepQuery } from "./batch.ts";
+import { failed, type Loadable, ready } from "./loadable.ts";
 import {
   type ChannelRow,
   type Column,
@@ -17,91 +18,20 @@ import {
   readRows,
   type TableHeader,
 } from "./records.ts";
+import { resource } from "./resource.ts";
+
+export type { RunAt } from "./batch.ts";
+export { forgetFailures } from "./resource.ts";
 
 export interface RunInfo {
   name: string;
   kinds: Record<string, { version: number | null; steps?: number[]; wall_time: number }>;
 }
 
-/** What a request may ask about: a record of a run as it was when the list of runs was read. */
-export interface RunAt {
-  run: string;
-  /** null is the newest. */
-  step: number | null;
-  /** Changes when the record was written again, so that nothing stale is shown. */
-  stamp: string;
-}
-
-type Query = [string, string][];
-
-interface Kept {
-  stamp: string;
-  value: Signal<Loadable<unknown>>;
-}
-
-/** Servers and proxies refuse requests of some 8,000 characters and more. */
-const LONGEST_QUERY = 6000;
-/** A column of 20,000 ops is 80 kB. */
-const MOST_KEPT = 1500;
 const base = new URL("..", import.meta.url);
-/** The pieces used last come last. */
-const kept = new Map<string, Kept>();
-
-/** A signal that fills itself. When its stamp changes it is read again, and has the old value until the new one is there. */
-function resource<T>(
-  id: string,
-  { stamp }: RunAt,
-  start: (settle: (value: Loadable<T>) => void) => void,
-): Signal<Loadable<T>> {
-  const found = kept.get(id) ?? { stamp: "", value: signal<Loadable<unknown>>(LOADING) };
-  kept.delete(id);
-  kept.set(id, found);
-  if (found.stamp !== stamp) {
-    found.stamp = stamp;
-    start((value) => {
-      if (found.stamp === stamp) found.value.value = value;
-    });
-    if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value!);
-  }
-  return found.value as Signal<Loadable<T>>;
-}
-
-/** What failed is tried again when it is asked for next. */
-export function forgetFailures(): void {
-  for (const [id, { value }] of kept) if (value.peek().state === "error") kept.delete(id);
-}
 
 export async function fetchRuns(): Promise<RunInfo[]> {
   return (await (await get("runs", [])).json()).runs;
-}
-
-/** Collects what is asked for in one go, and sends requests for runs of which the same is wanted together. */
-class Batch<Wanted extends { at: RunAt }> {
-  private queue: Wanted[] = [];
-  private readonly whatOf: (wanted: Wanted) => string;
-  private readonly send: (wanted: Wanted[], runs: Query) => Promise<void>;
-
-  constructor(whatOf: (wanted: Wanted) => string, send: (wanted: Wanted[], runs: Query) => Promise<void>) {
-    this.whatOf = whatOf;
-    this.send = send;
-  }
-
-  add(wanted: Wanted): void {
-    if (!this.queue.length) queueMicrotask(() => this.flush());
-    this.queue.push(wanted);
-  }
-
-  private flush(): void {
-    const byRun = Map.groupBy(this.queue, ({ at }) => `${at.step} ${at.run}`);
-    this.queue = [];
-    const alike = Map.groupBy(byRun.values(), (of) => `${of[0]!.at.step} ${of.map(this.whatOf).join()}`);
-    for (const groups of alike.values()) {
-      for (const some of inChunks(groups, ([first]) => encodeURIComponent(first!.at.run).length + 5)) {
-        const runs: Query = some.length > 1 ? some.map(([first]) => ["run", first!.at.run]) : runQuery(some[0]![0]!.at);
-        void this.send(some.flat(), [...runs, ...stepQuery(some[0]![0]!.at)]);
-      }
-    }
-  }
 }
 
 interface Settled<T> {
@@ -235,33 +165,6 @@ function load<T>(settle: (value: Loadable<T>) => void, work: () => Promise<T>): 
 
 function broken(error: unknown): Loadable<never> {
   return failed(`what the server sent cannot be read (${explain(error)})`);
-}
-
-function* inChunks<T>(items: T[], lengthOf: (item: T) => number): Generator<T[]> {
-  let chunk: T[] = [];
-  let length = 0;
-  for (const item of items) {
-    length += lengthOf(item);
-    if (chunk.length && length > LONGEST_QUERY) {
-      yield chunk;
-      chunk = [];
-      length = lengthOf(item);
-    }
-    chunk.push(item);
-  }
-  yield chunk;
-}
-
-/** With the stamp the server need not look again where the run's records are. */
-function runQuery({ run, stamp }: RunAt): Query {
-  return [
-    ["run", run],
-    ["stamp", stamp],
-  ];
-}
-
-function stepQuery({ step }: RunAt): Query {
-  return step === null ? [] : [["step", String(step)]];
 }
 
 async function getContainer(route: string, query: Query): Promise<Container> {

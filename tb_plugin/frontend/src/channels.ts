@@ -2,7 +2,7 @@
 
 import type { ChannelRow } from "./records.ts";
 
-/** OUTLIER_RATIO and LOST_CHANNEL_DB of inc_tb/scene.py, by which the rules judge. */
+/** OUTLIER_RATIO and LOST_CHANNEL_DB of inc_tb/advise/scene.py, by which the rules judge. */
 export const OUTLIER_RATIO = 8;
 export const LOST_DB = 10;
 

@@ -2,7 +2,7 @@
 
 import { type Column, type Effect, numberAt, type ProfileRow } from "./records.ts";
 
-/** The share of these rows in the noise that all ops add, each relative to its own signal; as inc_tb/judge.py counts it. */
+/** The share of these rows in the noise that all ops add, each relative to its own signal; as inc_tb/advise/judge.py counts it. */
 export function noiseShare(added: Column, count: number, rows: ReadonlySet<number>): number {
   let all = 0;
   let chosen = 0;
@@ -15,7 +15,7 @@ export function noiseShare(added: Column, count: number, rows: ReadonlySet<numbe
   return all > 0 ? chosen / all : Number.NaN;
 }
 
-/** What keeping the ops in fp32 costs in time, or gains; as inc_tb/timing.py prices it. Fused ops go together. */
+/** What keeping the ops in fp32 costs in time, or gains; as inc_tb/profiling/profile.py prices it. Fused ops go together. */
 export function timeEffect(rows: ProfileRow[], ops: ReadonlySet<string>): Effect[] {
   const known = rows.filter((row) => row.differs != null && [row.op, ...(row.ops ?? [])].some((op) => ops.has(op)));
   if (!known.length) return [];
@@ -25,5 +25,5 @@ export function timeEffect(rows: ProfileRow[], ops: ReadonlySet<string>): Effect
     ? "fp32 minus int8 and its conversions, measured; conversions at new borders come on top"
     : "inside the noise: fp32 and int8 cannot be told apart";
   const [kind, label] = change < 0 ? (["recovers", "less time"] as const) : (["costs", "more time"] as const);
-  return [{ kind, label, value: Math.abs(change), unit: "µs", basis: "measured", how }];
+  return [{ kind, label, value: Math.abs(change), unit: "µs", basis: "measured", how, what: "time" }];
 }

@@ -11,7 +11,7 @@ interface Jump {
 export const JUMP_DB = 6;
 /** A jump that ends above is nobody's problem. */
 export const NORMAL_DB = 25;
-/** As inc_tb/metrics.py says it. */
+/** As inc_tb/measure/metrics.py says it. */
 export const NO_ERROR_ARRIVED = "what reaches this op has no error";
 
 /** Ops that leave the signal much worse than they got it, the largest jump first. */

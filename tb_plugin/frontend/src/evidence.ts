@@ -1,7 +1,8 @@
-// What the evidence of a suggestion means: a label, a unit and a normal range for each number, and its channels as bars.
+// The evidence of a suggestion as its log describes it: a label, a unit and a normal range for each number, and bars of
+// channels.
 
 import { median as medianOf, OUTLIER_RATIO, reachOf } from "./channels.ts";
-import type { ChannelRow, Suggestion } from "./records.ts";
+import type { ChannelRow, ColumnSpec, Suggestion } from "./records.ts";
 
 export interface Fact {
   key: string;
@@ -14,118 +15,28 @@ export interface Fact {
   odd: boolean;
 }
 
-type Meaning = Pick<Fact, "label" | "unit" | "normal" | "help">;
+/** What logs that describe no evidence have there, besides numbers and texts. */
+const UNDESCRIBED: ColumnSpec[] = [
+  { name: "op", type: "op" },
+  { name: "edge", type: "op" },
+  { name: "channels", type: "output_channels" },
+];
 
-function meaning(label: string, unit: string, normal: Fact["normal"], help: string): Meaning {
-  return { label, unit, normal, help };
-}
-
-/** The normal ranges are those of the same numbers in the op table (inc_tb/metrics.py). */
-const MEANINGS: Record<string, Meaning> = {
-  added_sqnr_db: meaning(
-    "added SQNR",
-    "dB",
-    [25, null],
-    "Signal to noise of the op's output when only its own quantization is at work.",
-  ),
-  error_left: meaning(
-    "error left at the output",
-    "ratio",
-    [null, 0.003],
-    "Error of the model's output with these ops in fp32, relative to how much the output varies between samples.",
-  ),
-  recovered: meaning(
-    "error removed",
-    "share",
-    null,
-    "Share of the output's error that goes away when these ops stay in fp32. Measured with all of them together.",
-  ),
-  channel_ratio: meaning(
-    "channel ratio",
-    "ratio",
-    [1, 16],
-    "The largest channel's range over the median channel's. All share one scale, so the small ones get few steps.",
-  ),
-  lost_channels: meaning(
-    "lost channels",
-    "share",
-    [null, 0],
-    "Share of the channels that have less than 10 dB signal to noise.",
-  ),
-  median_channel_sqnr_db: meaning(
-    "median channel SQNR",
-    "dB",
-    [25, null],
-    "Signal to noise of the median channel; the whole tensor may look better because its large channels do.",
-  ),
-  clipped: meaning(
-    "clipped",
-    "share",
-    [null, 0.001],
-    "Share of the values that lie outside what the quantized type can hold.",
-  ),
-  flushed: meaning("flushed to zero", "share", [null, 0.2], "Share of the non-zero values that become exactly zero."),
-  weight_sqnr_db: meaning(
-    "weight SQNR",
-    "dB",
-    [25, null],
-    "Signal to noise of the weights after rounding, of the whole or of the median channel, whichever is worse.",
-  ),
-  expected_gain_db: meaning(
-    "expected gain",
-    "dB",
-    null,
-    "How much better the weights would be with a scale for each channel. Estimated from the channels' ranges.",
-  ),
-  share_in_tails: meaning(
-    "values in the tails",
-    "share",
-    [0.01, null],
-    "Share of the values in the outer 15/16 of the range; if there are hardly any, the steps there are wasted.",
-  ),
-  reach: meaning("reach", "value", null, "The largest magnitude that occurs."),
-  kurtosis: meaning("kurtosis", "", [1, 30], "How heavy the tails are: 3 for a bell curve, 1.8 for an even spread."),
-  ratio: meaning(
-    "ratio of the inputs' ranges",
-    "ratio",
-    [1, 16],
-    "The range of the largest input over that of the smallest; both share one scale.",
-  ),
-  low: meaning("lower limit", "value", null, "The lowest value that the quantized type can hold."),
-  high: meaning("upper limit", "value", null, "The highest value that the quantized type can hold."),
-  min: meaning("smallest weight", "value", null, "The smallest weight in fp32."),
-  max: meaning("largest weight", "value", null, "The largest weight in fp32."),
-  std: meaning("spread of the weights", "value", null, "Standard deviation of the weights in fp32."),
-  non_finite: meaning(
-    "NaN or infinite",
-    "count",
-    [null, 0],
-    "Values that are NaN or infinite in the quantized model only.",
-  ),
-  share: meaning("share of all values", "share", [null, 0], "Share of the values that are NaN or infinite."),
-  value: meaning("constant value", "value", null, "The only value that the quantized op gives."),
-  fp32_std: meaning("spread in fp32", "value", null, "Standard deviation of the same output in fp32."),
-  scale: meaning("scale", "value", null, "The size of one quantization step."),
-  places: meaning(
-    "places",
-    "count",
-    null,
-    "How many times the same was found under names that differ by an index only.",
-  ),
-  matches: meaning("matching ops", "count", null, "How many ops of the model have such names."),
-  type: meaning("kind", "", null, "The type of op that is known to suffer from quantization."),
-  place: meaning("layer with weights", "", null, "Where in the model it is."),
+/** Whose channels a list of channel numbers speaks of: which row of the op that the evidence names. */
+const CHANNELS_OF: Partial<Record<NonNullable<ColumnSpec["type"]>, Chart["role"]>> = {
+  output_channels: "output",
+  weight_channels: "weight",
 };
 
-/** Evidence that is shown in another way: ops as links, channels as bars. */
-const ELSEWHERE = new Set(["op", "edge", "channels"]);
-
-export function factsOf(evidence: Record<string, unknown>): Fact[] {
+/** The numbers and texts; ops are links elsewhere, channels are bars. A key that nobody describes is its own label. */
+export function factsOf(evidence: Suggestion["evidence"], described: ColumnSpec[] = UNDESCRIBED): Fact[] {
+  const specs = new Map(described.map((spec) => [spec.name, spec]));
   return Object.entries(evidence).flatMap(([key, value]): Fact[] => {
-    if (ELSEWHERE.has(key) || value === null || value === undefined) return [];
-    const known = MEANINGS[key] ?? meaning(key.replaceAll("_", " "), "", null, "");
+    const { type = "number", label, unit = "", normal = null, help = "" } = specs.get(key) ?? {};
+    if ((type !== "number" && type !== "text") || value === null || value === undefined) return [];
     const shown = typeof value === "number" || typeof value === "string" ? value : JSON.stringify(value);
-    return [{ key, ...known, value: shown, odd: typeof shown === "number" && isOutside(shown, known.normal) }];
+    const odd = typeof shown === "number" && isOutside(shown, normal);
+    return [{ key, label: label || key.replaceAll("_", " "), value: shown, unit, normal, help, odd }];
   });
 }
 
@@ -144,15 +55,22 @@ export interface Chart {
   role: "output" | "weight";
   /** Ops whose channels may show the reason, the likeliest first. */
   ops: string[];
+  /** Channels that stand out, if any do. */
+  channels: number[];
 }
 
-/** Logs of version 1 name the op that suffers, not the one whose channels are to blame: often one before it. */
-export function chartOf({ rule, evidence, ops }: Pick<Suggestion, "rule" | "evidence" | "ops">): Chart | null {
-  const { edge, op, channels } = evidence;
-  if (typeof op !== "string") return null;
-  if (rule.startsWith("weight")) return { role: "weight", ops: [op] };
-  if (!Array.isArray(channels)) return null;
-  return { role: "output", ops: typeof edge === "string" ? [edge] : [...new Set([op, ...ops.slice(0, MOST_TRIED)])] };
+/** The pictures of channels that the evidence asks for: those of the op named as `edge`, or else as `op`. */
+export function chartsOf({ evidence, ops }: Pick<Suggestion, "evidence" | "ops">, described?: ColumnSpec[]): Chart[] {
+  const isOp = (name: string) => (described ?? UNDESCRIBED).some((spec) => spec.name === name && spec.type === "op");
+  const [edge, op] = ["edge", "op"].map((name) => (isOp(name) ? evidence[name] : null));
+  const named = typeof edge === "string" ? edge : op;
+  if (typeof named !== "string") return [];
+  // Logs of version 1 have no edge, and name the op that suffers: the channels to blame are often of one before it.
+  const tried = described || named === edge ? [named] : [...new Set([named, ...ops.slice(0, MOST_TRIED)])];
+  return (described ?? UNDESCRIBED).flatMap(({ name, type = "number" }): Chart[] => {
+    const [role, channels] = [CHANNELS_OF[type], evidence[name]];
+    return role && Array.isArray(channels) ? [{ role, ops: tried, channels }] : [];
+  });
 }
 
 const MOST_TRIED = 3;

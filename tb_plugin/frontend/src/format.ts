@@ -56,7 +56,7 @@ export function formatInterval(low: number, high: number): string {
 /** With its unit where the number does not carry it already. */
 export function withUnit(value: number, unit = ""): string {
   const text = formatNumber(value, unit);
-  return text === "–" ||
+  return !Number.isFinite(value) ||
     ["share", "bytes", "µs", "", "ratio", "value", "count", "integer", "index", "position"].includes(unit)
     ? text
     : `${text} ${unit}`;

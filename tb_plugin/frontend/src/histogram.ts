@@ -1,4 +1,4 @@
-// The stored histograms (see inc_tb/histogram.py for the bins), and how they become pictures.
+// The stored histograms (see inc_tb/measure/histogram.py for the bins), and how they become pictures.
 
 import type { HistogramRow } from "./records.ts";
 

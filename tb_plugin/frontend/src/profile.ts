@@ -138,11 +138,20 @@ export function fusedText(fused: string[]): string {
 
 type Compared = Pick<Entry, "difference" | "low" | "high" | "differs">;
 
-/** What int8 does to the time. */
-export function outcome({ difference, differs }: Compared): "faster" | "slower" | "inside the noise" | "" {
-  if (differs === false) return "inside the noise";
-  return difference > 0 ? "slower" : difference < 0 ? "faster" : "";
+export type Outcome = "faster" | "slower" | "noise" | "same";
+
+/** What int8 does to the time; the same if nothing or not known. */
+export function outcome({ difference, differs }: Compared): Outcome {
+  if (differs === false) return "noise";
+  return difference > 0 ? "slower" : difference < 0 ? "faster" : "same";
 }
+
+export const OUTCOME_WORDS: Record<Outcome, string> = {
+  faster: "faster",
+  slower: "slower",
+  noise: "inside the noise",
+  same: "",
+};
 
 export function differenceText({ difference }: Compared): string {
   return signed(difference, formatTime);

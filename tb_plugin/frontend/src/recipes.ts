@@ -1,5 +1,5 @@
 // Sets of ops as the configuration of a tool, from the templates that are stored with the suggestions. Writes the same
-// texts as inc_tb/recipes.py does; tests/data/recipe_cases.json holds both to it.
+// texts as inc_tb/frameworks/templates.py does; tests/data/recipe_cases.json holds both to it.
 
 import { listed } from "./format.ts";
 import type { Recipe, Suggestion, Trial } from "./records.ts";
@@ -124,7 +124,7 @@ export function unionOps(suggestions: Pick<Suggestion, "ops">[], rowOf: Readonly
 /** Tools to choose from; logs of version 1 hold ready texts instead of templates. */
 export function toolsOf(recipes: Recipe[], suggestions: Suggestion[]): { tool: string; label: string }[] {
   if (recipes.length) return recipes.map(({ tool, label }) => ({ tool, label }));
-  const stored = new Set(suggestions.flatMap((suggestion) => Object.keys(suggestion.recipes)));
+  const stored = new Set(suggestions.flatMap(({ recipes: texts = {} }) => Object.keys(texts)));
   return [...stored].map((tool) => ({ tool, label: tool }));
 }
 

@@ -1,17 +1,21 @@
-// What inc_tb/records.py stores, as the page reads it. Everything here is a pure function of bytes.
+// What is stored, as the page reads it. Everything here is a pure function of bytes.
 
-export interface ColumnSpec {
-  name: string;
-  type?: "number" | "text";
-  label?: string;
-  unit?: string;
-  better?: "higher" | "lower" | "";
-  normal?: [number | null, number | null] | null;
-  help?: string;
-  /** Version 1: reason -> ranges of rows [from, to) that have no value. */
-  nulls?: Record<string, [number, number][]>;
-  stored?: "f8" | "f4";
-}
+import type {
+  ChannelRow,
+  Column as ColumnSpec,
+  GraphNode,
+  Header,
+  HistogramRow,
+  ProfileRow,
+  Recipe,
+  RowKind,
+  Span,
+  Suggestion,
+  Trial,
+} from "./recordtypes.ts";
+
+export type { Effect } from "./recordtypes.ts";
+export type { ChannelRow, ColumnSpec, GraphNode, HistogramRow, ProfileRow, Recipe, Span, Suggestion, Trial };
 
 /** Texts are sorted, so codes sort as texts do. */
 interface Texts {
@@ -34,11 +38,9 @@ export interface TextColumn extends Texts {
 
 export type Column = NumberColumn | TextColumn;
 
-export interface TableHeader {
+export interface TableHeader extends Pick<Header, "version" | "rows"> {
   run: string;
   step: number;
-  version: number;
-  rows: number;
   columns: ColumnSpec[];
   meta: Meta;
 }
@@ -49,7 +51,9 @@ export interface Meta {
   framework?: string;
   samples?: number;
   notes?: string[];
+  /** Of suggestions: the templates of configs, and what their evidence means. */
   recipes?: Recipe[];
+  evidence?: ColumnSpec[];
   /** Of a profile: the names of the two models, and what was measured. */
   fp32?: string;
   int8?: string;
@@ -63,104 +67,7 @@ export interface Meta {
   total?: ProfileRow;
 }
 
-export interface HistogramRow {
-  op: string;
-  role: "weight" | "input" | "output" | "isolated";
-  top: number;
-  /** [bin, count, bin, count, …] */
-  reference: number[];
-  quantized: number[];
-  error_top: number;
-  error: number[];
-  limits?: [number, number] | null;
-  step?: number | null;
-}
-
-export interface ChannelRow {
-  op: string;
-  role: HistogramRow["role"];
-  min: (number | null)[];
-  max: (number | null)[];
-  q_min: (number | null)[];
-  q_max: (number | null)[];
-  sqnr_db: (number | null)[];
-}
-
-export interface Effect {
-  kind: "recovers" | "costs";
-  label: string;
-  value: number;
-  unit: string;
-  basis: "measured" | "counted" | "estimated";
-  how: string;
-}
-
-export interface Suggestion {
-  ops: string[];
-  rule: string;
-  because: string;
-  evidence: Record<string, unknown>;
-  recipes: Record<string, string>;
-  pattern: string;
-  rank: number;
-  effects?: Effect[];
-}
-
-export interface Recipe {
-  tool: string;
-  label: string;
-  before: string;
-  item: string;
-  between: string;
-  after: string;
-  note: string;
-}
-
-export interface GraphNode {
-  name: string;
-  type: string;
-  inputs: string[];
-  tensor?: string;
-  module?: string;
-}
-
-export interface Trial {
-  name: string;
-  accuracy?: number | null;
-  baseline?: number | null;
-  fallback?: string[];
-  config?: Record<string, unknown>;
-  objectives?: Record<string, number>;
-  wall_s?: number | null;
-  notes?: string[];
-  target?: number | null;
-  lower_is_better?: boolean;
-}
-
-/** [model, thread, start_us, duration_us] */
-export type Span = ["fp32" | "int8", number, number, number];
-
-export interface ProfileRow {
-  op: string;
-  type?: string;
-  fp32_us?: number | null;
-  int8_us?: number | null;
-  convert_us?: number;
-  fp32_p95_us?: number | null;
-  int8_p95_us?: number | null;
-  fp32_mean_us?: number | null;
-  int8_mean_us?: number | null;
-  differs?: boolean | null;
-  spans?: Span[];
-  /** Other ops that the runtime has fused into it; they have no time of their own. */
-  ops?: string[];
-  /** int8 with conversion minus fp32, run by run, and its 95 % interval for all ops together. */
-  difference_us?: number | null;
-  low_us?: number | null;
-  high_us?: number | null;
-}
-
-export interface RowKinds {
+export interface RowKinds extends Record<RowKind, object> {
   suggestions: Suggestion;
   graph: GraphNode;
   trial: Trial;

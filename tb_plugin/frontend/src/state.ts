@@ -2,78 +2,37 @@
 
 import { batch, computed, effect, type Signal, signal } from "@preact/signals";
 import * as api from "./api.ts";
+import { recall, remember } from "./chosencolumns.ts";
+import { queryOf, type Shown, shownBy } from "./link.ts";
 import { failed, LOADING, type Loadable, ready, readyValue } from "./loadable.ts";
 import { type Column, type RowKinds, type Rows, rowIndex, type TableHeader, type Trial } from "./records.ts";
 import { linkTo, onReload, readLink, writeLink } from "./tensorboard.ts";
 
-export const VIEWS = ["ops", "suggestions", "trials", "profile", "graph"] as const;
-export type View = (typeof VIEWS)[number];
+export { columns, DEFAULT_COLUMNS, hasDefaultColumns, pinned } from "./chosencolumns.ts";
+export type { Filter, Matrix, SortKey } from "./link.ts";
+export { LARGEST_FIRST, MOST_COMPARED } from "./link.ts";
 
-export interface SortKey {
-  column: string;
-  descending: boolean;
-}
-
-export interface Filter {
-  text: string;
-  regex: boolean;
-  types: string[];
-  verdicts: string[];
-}
-
-export interface Matrix {
-  difference: boolean;
-  changed: boolean;
-  text: string;
-  sort: SortKey[];
-}
-
-export const LARGEST_FIRST: SortKey[] = [{ column: "largest", descending: true }];
-
-export const DEFAULT_COLUMNS = [
-  "name",
-  "type",
-  "verdict",
-  "sensitivity",
-  "added_sqnr_db",
-  "arrived_sqnr_db",
-  "total_sqnr_db",
-  "reason",
-  "a_rmse_lsb",
-  "a_clipped",
-  "a_channel_ratio",
-  "a_worst_channel_sqnr_db",
-  "w_sqnr_db",
-  "w_channel_ratio",
-  "act_dtype",
-  "weight_dtype",
-];
 /** How many runs can be picked for a comparison side by side. */
 export const MOST_PICKED = 6;
-/** How many runs the heat map of ops by trials takes. */
-export const MOST_COMPARED = 20;
-
-const WORST_FIRST: SortKey[] = [{ column: "added_sqnr_db", descending: false }];
+const AT_FIRST = shownBy(new URLSearchParams(), []);
 
 export const runs = signal<Loadable<api.RunInfo[]>>(LOADING);
-export const view = signal<View>("ops");
+/** One of the views that start() was told. */
+export const view = signal("");
 const chosenRun = signal("");
 /** null is the newest step. */
 export const step = signal<number | null>(null);
 export const op = signal("");
-export const filter = signal<Filter>({ text: "", regex: false, types: [], verdicts: [] });
-export const sort = signal<SortKey[]>(WORST_FIRST);
-/** Columns of the op table in their order; the first `pinned` of them stay in sight. */
-export const columns = signal<string[]>(DEFAULT_COLUMNS);
-export const pinned = signal(1);
+export const filter = signal(AT_FIRST.filter);
+export const sort = signal(AT_FIRST.sort);
 /** Runs to compare, the base first. */
 export const compared = signal<string[]>([]);
 /** The column that comparisons and the graph's colours show. */
-export const metric = signal("added_sqnr_db");
+export const metric = signal(AT_FIRST.metric);
 /** A column of texts that colours the graph instead; comparisons could do nothing with it. */
 export const paint = signal("");
 /** How the comparison of trials shows its ops; sorted by "name", "largest" or runColumn() of a run. */
-export const matrix = signal<Matrix>({ difference: false, changed: false, text: "", sort: LARGEST_FIRST });
+export const matrix = signal(AT_FIRST.matrix);
 /** Ranks of the suggestions that are ticked. */
 export const ticked = signal<number[]>([]);
 export const tool = signal("");
@@ -154,8 +113,6 @@ export const isMeasured = computed(() =>
 function hasNumbers(found: Column): boolean {
   return found.kind === "number" && found.values.some((value) => !Number.isNaN(value));
 }
-export const hasDefaultColumns = computed(() => columns.value.join() === DEFAULT_COLUMNS.join());
-
 export function columnsOf(names: string[]): Map<string, Loadable<Column>> {
   return new Map(names.map((name) => [name, column(name)]));
 }
@@ -223,106 +180,39 @@ export function link(changes: Record<string, string> = {}): string {
 }
 
 function linkState(): URLSearchParams {
-  const query = new URLSearchParams();
-  const put = (key: string, value: string) => value && query.set(key, value);
-  put("view", view.value === "ops" ? "" : view.value);
-  put("run", run.value || chosenRun.value);
-  put("step", step.value === null ? "" : String(step.value));
-  put("op", op.value);
-  put("filter", filter.value.text);
-  put("regex", filter.value.regex ? "1" : "");
-  put("types", listText(filter.value.types));
-  put("verdicts", listText(filter.value.verdicts));
-  put("sort", sortText(sort.value) || "none");
-  put("compare", listText(compared.value));
-  if (compared.value.length) {
-    put("difference", matrix.value.difference ? "1" : "");
-    put("changed", matrix.value.changed ? "1" : "");
-    put("ops", matrix.value.text);
-    put("order", matrix.value.sort === LARGEST_FIRST ? "" : sortText(matrix.value.sort) || "graph");
-  }
-  put("metric", metric.value === "added_sqnr_db" ? "" : metric.value);
-  put("paint", paint.value);
-  return query;
-}
-
-/** One key for a list: TensorBoard keeps only the last of several equal ones. */
-function listText(values: string[]): string {
-  return values.map(encodeURIComponent).join("|");
-}
-
-function listOf(text: string | null): string[] {
-  const decode = (part: string) => {
-    try {
-      return [decodeURIComponent(part)];
-    } catch {
-      return []; // a link that somebody typed
-    }
+  const shown: Shown = {
+    view: view.value,
+    run: run.value || chosenRun.value,
+    step: step.value,
+    op: op.value,
+    filter: filter.value,
+    sort: sort.value,
+    compared: compared.value,
+    metric: metric.value,
+    paint: paint.value,
+    matrix: matrix.value,
   };
-  return (text ?? "").split("|").filter(Boolean).flatMap(decode);
-}
-
-function sortText(keys: SortKey[]): string {
-  return keys.map(({ column, descending }) => (descending ? "-" : "") + column).join(",");
-}
-
-function sortOf(text: string): SortKey[] {
-  const keys = text.split(",").filter(Boolean);
-  return keys.map((key) => ({ column: key.replace(/^-/, ""), descending: key.startsWith("-") }));
+  return queryOf(shown, views);
 }
 
 function followLink(query: URLSearchParams): void {
-  const wanted = query.get("view") as View;
-  view.value = VIEWS.includes(wanted) ? wanted : "ops";
-  chosenRun.value = query.get("run") ?? "";
-  const atStep = Number.parseInt(query.get("step") ?? "", 10);
-  step.value = Number.isNaN(atStep) ? null : atStep;
-  op.value = query.get("op") ?? "";
-  filter.value = {
-    text: query.get("filter") ?? "",
-    regex: query.get("regex") === "1",
-    types: listOf(query.get("types")),
-    verdicts: listOf(query.get("verdicts")),
-  };
-  const keys = query.get("sort");
-  sort.value = keys === "none" ? [] : keys ? sortOf(keys) : WORST_FIRST;
-  compared.value = [...new Set(listOf(query.get("compare")))].slice(0, MOST_COMPARED);
-  metric.value = query.get("metric") ?? "added_sqnr_db";
-  paint.value = query.get("paint") ?? "";
-  const order = query.get("order") ?? "";
-  matrix.value = {
-    difference: query.get("difference") === "1",
-    changed: query.get("changed") === "1",
-    text: query.get("ops") ?? "",
-    sort: order === "graph" ? [] : order ? sortOf(order) : LARGEST_FIRST,
-  };
+  const shown = shownBy(query, views);
+  view.value = shown.view;
+  chosenRun.value = shown.run;
+  step.value = shown.step;
+  op.value = shown.op;
+  filter.value = shown.filter;
+  sort.value = shown.sort;
+  compared.value = shown.compared;
+  metric.value = shown.metric;
+  paint.value = shown.paint;
+  matrix.value = shown.matrix;
 }
 
 /** Ticks are ranks among the suggestions of one run at one step. */
 function untick(): void {
   void [run.value, step.value, infoOf(run.value)?.kinds.suggestions?.wall_time];
   ticked.value = [];
-}
-
-const REMEMBERED = "inc-tb.quantization.columns";
-
-function remember(): void {
-  try {
-    const chosen = hasDefaultColumns.value ? undefined : columns.value;
-    localStorage.setItem(REMEMBERED, JSON.stringify({ columns: chosen, pinned: pinned.value }));
-  } catch {
-    // Browsers may forbid storage in frames; then the columns last as long as the page.
-  }
-}
-
-function recall(): void {
-  try {
-    const found = JSON.parse(localStorage.getItem(REMEMBERED) ?? "{}");
-    if (Array.isArray(found.columns) && found.columns.includes("name")) columns.value = found.columns;
-    if (Number.isInteger(found.pinned)) pinned.value = found.pinned;
-  } catch {
-    // Whatever is stored there is not ours.
-  }
 }
 
 /** Why the list of runs could not be read again; what is shown may be old. */
@@ -340,8 +230,11 @@ export async function reload(): Promise<void> {
   });
 }
 
-/** Start to follow TensorBoard, the link and what was remembered. */
-export function start(): void {
+let views: readonly string[] = [];
+
+/** Start to follow TensorBoard, the link and what was remembered. Of the views, the first opens. */
+export function start(known: readonly string[]): void {
+  views = known;
   recall();
   followLink(readLink() ?? new URLSearchParams());
   let shown = view.value;

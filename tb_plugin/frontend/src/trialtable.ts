@@ -1,6 +1,7 @@
 // The table of trials as columns, so that it sorts and copies as the op table does. Pure functions.
 
-import { bestSoFar, drop, objective, targetMet } from "./compare.ts";
+import { bestSoFar, drop, targetMet } from "./compare.ts";
+import { objective } from "./objectives.ts";
 import { type Column, type ColumnSpec, natural, numberColumn, type Trial, textColumn } from "./records.ts";
 import type { RunTrial } from "./state.ts";
 

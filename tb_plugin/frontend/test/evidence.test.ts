@@ -1,43 +1,75 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { channelBars, chartOf, factsOf, standsOut } from "../src/evidence.ts";
-import type { ChannelRow } from "../src/records.ts";
+import { channelBars, chartsOf, factsOf, standsOut } from "../src/evidence.ts";
+import type { ChannelRow, ColumnSpec } from "../src/records.ts";
 
 function channels(min: (number | null)[], max: (number | null)[], sqnr_db: (number | null)[] = []): ChannelRow {
   return { op: "a", role: "output", min, max, q_min: [], q_max: [], sqnr_db };
 }
 
-test("numbers get a label, a unit and a normal range", () => {
-  const [low, ratio] = factsOf({ op: "a", added_sqnr_db: 3.5, channels: [1], channel_ratio: 2 });
-  assert.deepEqual([low!.label, low!.unit, low!.normal, low!.odd], ["added SQNR", "dB", [25, null], true]);
-  assert.deepEqual([ratio!.label, ratio!.odd], ["channel ratio", false]);
+const DESCRIBED: ColumnSpec[] = [
+  { name: "op", type: "op" },
+  { name: "edge", type: "op" },
+  { name: "sqnr_db", label: "added SQNR", unit: "dB", normal: [25, null], help: "Signal to noise." },
+  { name: "clipped", label: "clipped", unit: "share", normal: [null, 0.001] },
+  { name: "place", type: "text", label: "layer" },
+  { name: "loud", type: "output_channels" },
+  { name: "heavy", type: "weight_channels" },
+];
+
+test("numbers and texts get what the log says about them; ops and channels are no facts", () => {
+  const evidence = { op: "a", edge: "b", sqnr_db: 3.5, place: "head", loud: [1], heavy: [] };
+  const help = "Signal to noise.";
+  assert.deepEqual(factsOf(evidence, DESCRIBED), [
+    { key: "sqnr_db", label: "added SQNR", value: 3.5, unit: "dB", normal: [25, null], help, odd: true },
+    { key: "place", label: "layer", value: "head", unit: "", normal: null, help: "", odd: false },
+  ]);
 });
 
 test("a number at the end of its normal range is normal", () => {
-  assert.equal(factsOf({ added_sqnr_db: 25 })[0]!.odd, false);
-  assert.equal(factsOf({ clipped: 0.001 })[0]!.odd, false);
-  assert.equal(factsOf({ clipped: 0.0011 })[0]!.odd, true);
+  const isOdd = (evidence: Record<string, number>) => factsOf(evidence, DESCRIBED)[0]!.odd;
+  assert.deepEqual([isOdd({ sqnr_db: 25 }), isOdd({ sqnr_db: 24.9 })], [false, true]);
+  assert.deepEqual([isOdd({ clipped: 0.001 }), isOdd({ clipped: 0.0011 })], [false, true]);
 });
 
-test("what is not known is shown plainly, what is missing is not shown", () => {
-  const found = factsOf({ new_thing: 4, list: [1, 2], median_channel_sqnr_db: null });
+test("what is not described is shown plainly, what is missing is not shown", () => {
+  for (const described of [DESCRIBED, [], undefined]) {
+    const found = factsOf({ new_thing: 4, list: [1, 2], gone: null }, described);
+    assert.deepEqual(
+      found.map(({ label, value, unit, odd }) => [label, value, unit, odd]),
+      [
+        ["new thing", 4, "", false],
+        ["list", "[1,2]", "", false],
+      ],
+    );
+  }
+});
+
+test("charts are of the edge where one is named, else of the op, and of what the channels are of", () => {
+  const charts = (evidence: Record<string, unknown>) => chartsOf({ evidence, ops: ["x", "y"] }, DESCRIBED);
+  assert.deepEqual(charts({ op: "b", edge: "a", loud: [1] }), [{ role: "output", ops: ["a"], channels: [1] }]);
+  assert.deepEqual(charts({ op: "b", loud: [] }), [{ role: "output", ops: ["b"], channels: [] }]);
+  assert.deepEqual(charts({ op: "b", edge: null, heavy: [] }), [{ role: "weight", ops: ["b"], channels: [] }]);
   assert.deepEqual(
-    found.map(({ label, value, unit, odd }) => [label, value, unit, odd]),
-    [
-      ["new thing", 4, "", false],
-      ["list", "[1,2]", "", false],
-    ],
+    charts({ op: "b", loud: [1], heavy: [2] }).map(({ role }) => role),
+    ["output", "weight"],
   );
+  assert.deepEqual(charts({ op: "b", sqnr_db: 1 }), []);
+  assert.deepEqual(charts({ loud: [1] }), []);
+  assert.deepEqual(chartsOf({ evidence: { op: "b", channels: [1] }, ops: [] }, [{ name: "op", type: "op" }]), []);
 });
 
-test("the chart is of the edge where it is known, and of weights where they are the reason", () => {
+test("logs that describe no evidence have charts of their channels all the same", () => {
   const ops = ["a", "b", "c", "d"];
-  const chart = (rule: string, evidence: Record<string, unknown>) => chartOf({ rule, evidence, ops });
-  assert.deepEqual(chart("outlier_channels", { op: "b", edge: "a", channels: [1] }), { role: "output", ops: ["a"] });
-  assert.deepEqual(chart("outlier_channels", { op: "b", channels: [1] }), { role: "output", ops: ["b", "a", "c"] });
-  assert.deepEqual(chart("weights_per_tensor", { op: "b" }), { role: "weight", ops: ["b"] });
-  assert.equal(chart("high_error", { op: "b" }), null);
-  assert.equal(chart("outlier_channels", {}), null);
+  const charts = (evidence: Record<string, unknown>) => chartsOf({ evidence, ops });
+  assert.deepEqual(charts({ op: "b", edge: "a", channels: [1] }), [{ role: "output", ops: ["a"], channels: [1] }]);
+  assert.deepEqual(charts({ op: "b", channels: [1] }), [{ role: "output", ops: ["b", "a", "c"], channels: [1] }]);
+  assert.deepEqual(charts({ op: "b" }), []);
+  assert.deepEqual(charts({ channels: [1] }), []);
+  assert.deepEqual(
+    factsOf({ op: "b", edge: "a", channels: [1], channel_ratio: 2 }).map(({ label }) => label),
+    ["channel ratio"],
+  );
 });
 
 test("marked channels have to stand out more than 8 times", () => {

@@ -6,7 +6,7 @@ import type { HistogramRow } from "../src/records.ts";
 // With top 127 the largest octave is [1, 2): bin 1024 is its last thirty-second, 993 its first, 512 the one around zero.
 const TOP = 127;
 
-test("edges are those of inc_tb.histogram", () => {
+test("edges are those of inc_tb.measure.histogram", () => {
   const at = edges(TOP);
   assert.equal(at.length, 1026);
   assert.deepEqual([at[1025], at[1024], at[993], at[0], at[32]], [2, 1.96875, 1, -2, -1]);

@@ -18,7 +18,7 @@ interface Case {
   text: string;
 }
 
-test("texts are the same as those of inc_tb.recipes", () => {
+test("texts are the same as those of inc_tb.advise.configs", () => {
   const file = new URL("../../../tests/data/recipe_cases.json", import.meta.url);
   const cases: Case[] = JSON.parse(readFileSync(file, "utf8"));
   assert.ok(cases.length >= 24);

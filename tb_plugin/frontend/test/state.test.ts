@@ -79,13 +79,29 @@ Object.assign(globalThis, {
 });
 
 const state = await import("../src/state.ts");
-const settled = () => new Promise((resolve) => setTimeout(resolve, 250));
+
+let reading = 0;
+for (const read of ["arrayBuffer", "json"] as const) {
+  const plain = Response.prototype[read];
+  Response.prototype[read] = function (this: Response) {
+    reading += 1;
+    return plain.call(this).finally(() => {
+      reading -= 1;
+    });
+  };
+}
+
+/** When every answer has been read, and nothing was asked for after the last one. */
+async function settled(): Promise<void> {
+  for (let quiet = 0; quiet < 3; quiet = reading ? 0 : quiet + 1)
+    await new Promise((resolve) => setTimeout(resolve, 5));
+}
 
 before(async () => {
   location.hash =
     "#quantization&p.quantization.run=b&p.quantization.sort=-a_mse,name&p.quantization.filter=conv%201&p.quantization.compare=a%7Cb";
   stored.set("inc-tb.quantization.columns", '{"columns":["name","a_mse"],"pinned":2}');
-  state.start();
+  state.start(["ops", "trials", "graph"]);
   await settled();
 });
 

@@ -2,7 +2,7 @@ import { useRef } from "preact/hooks";
 
 interface Props {
   label: string;
-  tabs: { id: string; title: string }[];
+  tabs: readonly { id: string; title: string }[];
   chosen: string;
   onChoose: (id: string) => void;
 }

@@ -1,17 +1,17 @@
 // The picture itself: only what is in sight is in the document; moving and zooming change one transform.
 
-import { useComputed, useSignalEffect } from "@preact/signals";
-import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { useSignalEffect } from "@preact/signals";
+import { useMemo, useRef } from "preact/hooks";
 import { hideTooltip } from "../components/Tooltip.tsx";
 import { Edges } from "./Edges.tsx";
 import { GraphItem, type Role, Speck } from "./GraphItem.tsx";
 import { type Item, type Op, seenAs } from "./group.ts";
 import { onKey } from "./keys.ts";
-import { active, camera, type Picture, pan, resized, screen, zoom } from "./model.ts";
+import { active, camera, type Picture, zoom } from "./model.ts";
 import type { Paint } from "./paint.ts";
-import { type Box, contains, overlap, sightOf } from "./picture.ts";
+import { type Box, overlap } from "./picture.ts";
+import { useDrag, useSight } from "./pointer.ts";
 
-const DRAG_FROM = 4;
 const TEXT_FROM = 0.32;
 /** So many nodes in sight are too small to read; full ones would take a third of a second to draw. */
 const CROWD = 400;
@@ -102,45 +102,6 @@ function Frame({ box }: { box: Box }) {
   );
 }
 
-/** What is in sight and a screen around it, as long as the camera stays inside. */
-function useSight(): Box {
-  const last = useRef<{ box: Box; k: number } | null>(null);
-  return useComputed(() => {
-    const { k } = camera.value;
-    const isFar = last.current && (k > 1.6 * last.current.k || k < 0.6 * last.current.k);
-    if (!last.current || isFar || !contains(last.current.box, sightOf(camera.value, screen.value))) {
-      last.current = { box: sightOf(camera.value, screen.value, 0.6), k };
-    }
-    return last.current.box;
-  }).value;
-}
-
-/** Dragging anywhere moves the picture; a press that does not move stays a click. */
-function useDrag() {
-  const from = useRef<{ x: number; y: number; isMoving: boolean } | null>(null);
-  return {
-    onPointerDown: (event: PointerEvent) => {
-      if (event.button === 0) from.current = { x: event.clientX, y: event.clientY, isMoving: false };
-    },
-    onPointerMove: (event: PointerEvent) => {
-      const start = from.current;
-      if (!start) return;
-      const dx = event.clientX - start.x;
-      const dy = event.clientY - start.y;
-      if (!start.isMoving && Math.hypot(dx, dy) < DRAG_FROM) return;
-      if (!start.isMoving) (event.currentTarget as Element).setPointerCapture(event.pointerId);
-      from.current = { x: event.clientX, y: event.clientY, isMoving: true };
-      pan(dx, dy);
-    },
-    onPointerUp: () => {
-      from.current = null;
-    },
-    onPointerCancel: () => {
-      from.current = null;
-    },
-  };
-}
-
 function rolesOf({ visible, open }: Picture, selected: Op | undefined): Map<string, Role> {
   const roles = new Map<string, Role>();
   if (!selected) return roles;
@@ -151,31 +112,4 @@ function rolesOf({ visible, open }: Picture, selected: Op | undefined): Map<stri
   const item = seenAs(selected, open);
   roles.set(item.id, item === selected ? "selected" : "around");
   return roles;
-}
-
-/** Follows the size of the place that the picture has; the selected op stays in sight when a drawer opens. */
-export function useScreen(selected: Op | undefined) {
-  const place = useRef<HTMLDivElement>(null);
-  const look = () => {
-    if (place.current) resized(sizeOf(place.current), selected);
-  };
-  const latest = useRef(look);
-  latest.current = look;
-  useLayoutEffect(() => {
-    latest.current();
-    const watch = new ResizeObserver(() => latest.current());
-    watch.observe(place.current!);
-    return () => watch.disconnect();
-  }, []);
-  // On narrow windows the drawer lies over the picture, which then keeps its size.
-  useEffect(look, [selected]);
-  return place;
-}
-
-/** Without what something beside the main part covers of it. */
-function sizeOf(place: HTMLElement) {
-  const { left, width, height } = place.getBoundingClientRect();
-  const beside = place.closest("main")?.nextElementSibling?.getBoundingClientRect();
-  const free = beside?.width ? Math.min(width, beside.left - left) : width;
-  return { width: Math.max(0, free), height };
 }

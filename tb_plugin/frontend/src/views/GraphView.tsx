@@ -1,26 +1,17 @@
 // The model's graph, coloured by a column of the op table. Loaded when its tab is opened, with all that it needs.
 
-import { batch } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
-import { ColumnOptions } from "../components/ColumnOptions.tsx";
-import { Legend } from "../components/Legend.tsx";
+import { useEffect, useRef } from "preact/hooks";
 import { Empty, Loaded } from "../components/Status.tsx";
-import { explained } from "../components/Tooltip.tsx";
-import { plural, shorten } from "../format.ts";
-import { Canvas, useScreen } from "../graph/Canvas.tsx";
+import { Canvas } from "../graph/Canvas.tsx";
+import { ColourBy, Colours, usePaint } from "../graph/Colours.tsx";
 import { FindOp } from "../graph/FindOp.tsx";
 import type { Item, Op, Tree } from "../graph/group.ts";
-import { type Kinds, OTHER } from "../graph/kinds.ts";
 import * as model from "../graph/model.ts";
-import { type Paint, paintBy } from "../graph/paint.ts";
+import type { Paint } from "../graph/paint.ts";
+import { useScreen } from "../graph/pointer.ts";
 import { Notice, Seen, WorkStatus } from "../graph/Status.tsx";
-import { readyValue } from "../loadable.ts";
-import { describe, Help, labelOf } from "../opcolumns.tsx";
-import type { Column, ColumnSpec, GraphNode } from "../records.ts";
+import type { GraphNode } from "../records.ts";
 import * as state from "../state.ts";
-
-/** Texts of which nearly every op has its own. */
-const NO_KINDS = new Set(["name", "unit", "reason"]);
 
 export function GraphView() {
   if (!state.has("graph")) return <NoGraph />;
@@ -101,91 +92,6 @@ function Toolbar({ tree, paint, selected }: { tree: Tree; paint: Paint | null; s
       <span class="spacer" />
       {paint && <Colours paint={paint} />}
     </div>
-  );
-}
-
-function coloured(): ColumnSpec[] {
-  const specs = readyValue(state.header.value)?.columns ?? [];
-  return specs.filter(({ name }) => !NO_KINDS.has(name));
-}
-
-/** The column that colours: the chosen one where the table has it, else the first that is good or bad. */
-function chosenColumn(): ColumnSpec | undefined {
-  const specs = coloured();
-  const byName = new Map(specs.map((spec) => [spec.name, spec]));
-  return (
-    byName.get(state.paint.value) ?? byName.get(state.metric.value) ?? specs.find(({ better }) => better) ?? specs[0]
-  );
-}
-
-function ColourBy() {
-  const chosen = chosenColumn();
-  return (
-    <label class="check">
-      Colour by
-      <select
-        class="graph-colour-by"
-        title={chosen && describe(chosen)}
-        value={chosen?.name ?? ""}
-        onChange={(event) => {
-          const name = event.currentTarget.value;
-          const isText = coloured().some((spec) => spec.name === name && spec.type === "text");
-          batch(() => {
-            state.paint.value = isText ? name : "";
-            if (!isText) state.metric.value = name;
-          });
-        }}
-      >
-        <ColumnOptions specs={coloured()} />
-      </select>
-    </label>
-  );
-}
-
-function usePaint(tree: Tree): Paint | null {
-  const name = chosenColumn()?.name ?? "";
-  const column = name ? readyValue(state.column(name)) : undefined;
-  const verdicts = columnIfAny("verdict");
-  const reason = columnIfAny("reason");
-  const rowOf = state.rowOf.value;
-  return useMemo(
-    () => (column ? paintBy(tree, column, verdicts, rowOf, reason) : null),
-    [tree, column, verdicts, rowOf, reason],
-  );
-}
-
-function columnIfAny(name: string): Column | undefined {
-  const isThere = readyValue(state.header.value)?.columns.some((spec) => spec.name === name);
-  return isThere ? readyValue(state.column(name)) : undefined;
-}
-
-function Colours({ paint }: { paint: Paint }) {
-  const { spec, scale, kinds } = paint;
-  return (
-    <div class="graph-colours" {...explained(<Help spec={spec} />)}>
-      {kinds ? <KindLegend kinds={kinds} /> : <Legend spec={spec} scale={scale} />}
-      <span class="muted">{aboutColours(paint)}</span>
-    </div>
-  );
-}
-
-function aboutColours({ spec, scale, kinds }: Paint): string {
-  if (scale || spec.name === "verdict") return "a group has the colour of its worst op";
-  if (!kinds) return `${labelOf(spec)} is neither good nor bad: no colours`;
-  return kinds.own.length ? "a group of one kind has its colour" : `no op has a ${labelOf(spec)}`;
-}
-
-function KindLegend({ kinds: { own, others } }: { kinds: Kinds }) {
-  const items = [...own, ...(others ? [{ text: plural(others, "other kind"), colour: OTHER }] : [])];
-  return (
-    <ul class="graph-kinds" aria-label="Colours">
-      {items.map(({ text, colour }) => (
-        <li key={text} class="legend" title={text}>
-          <span class="graph-swatch" style={{ background: colour }} aria-hidden="true" />
-          {shorten(text, 24)}
-        </li>
-      ))}
-    </ul>
   );
 }
 

@@ -101,23 +101,18 @@ function Tensors({ name, clipped }: { name: string; clipped: number }) {
   if (histograms.state === "error") return <p class="muted">{histograms.message}</p>;
   const of = (role: string) => histograms.value.find((row) => row.role === role);
   const channelsOf = (role: string) => map(channels, (rows) => rows.find((row) => row.role === role));
-  const common = { width: WIDTH };
   return (
     <>
-      <Tensor
-        {...common}
-        title="Activation"
-        histogram={of("output")}
-        channels={channelsOf("output")}
-        clipped={clipped}
-      />
-      <Tensor
-        {...common}
-        title="Weight"
-        histogram={of("weight")}
-        channels={channelsOf("weight")}
-        clipped={Number.NaN}
-      />
+      {(["output", "weight"] as const).map((role) => (
+        <Tensor
+          key={role}
+          role={role}
+          histogram={of(role)}
+          channels={channelsOf(role)}
+          clipped={role === "output" ? clipped : Number.NaN}
+          width={WIDTH}
+        />
+      ))}
     </>
   );
 }

@@ -9,8 +9,13 @@ import type { ChannelRow, HistogramRow } from "../../records.ts";
 import { Channels } from "./Channels.tsx";
 import { ErrorPlot, HistogramPlot } from "./HistogramPlot.tsx";
 
+const WORDS = {
+  output: { tensor: "Output", values: "Activation", channels: "Channel ranges" },
+  weight: { tensor: "Weight", values: "Weight", channels: "Weight channel ranges" },
+};
+
 interface Props {
-  title: "Activation" | "Weight";
+  role: keyof typeof WORDS;
   histogram: HistogramRow | undefined;
   channels: Loadable<ChannelRow | undefined>;
   /** The exact share of clipped values, where the table has it. */
@@ -18,7 +23,8 @@ interface Props {
   width: number;
 }
 
-export function Tensor({ title, histogram, channels, clipped, width }: Props) {
+export function Tensor({ role, histogram, channels, clipped, width }: Props) {
+  const words = WORDS[role];
   const [scales, setScales] = useState({ logX: true, logY: true });
   if (!histogram) return null;
   // With a scale for each channel the limits are those of the widest one, which say nothing about the others.
@@ -34,22 +40,22 @@ export function Tensor({ title, histogram, channels, clipped, width }: Props) {
     </label>
   );
   return (
-    <section class="d-section" aria-label={`${title}s`}>
+    <section class="d-section" aria-label={`${words.values}s`}>
       <div class="d-head">
-        <h3>{title === "Activation" ? "Output" : title}</h3>
+        <h3>{words.tensor}</h3>
         <span class="d-key fp32">fp32</span>
         <span class="d-key int8">quantized</span>
         <span class="spacer" />
         {toggle("logX", "log values")}
         {toggle("logY", "log share")}
       </div>
-      <HistogramPlot name={`${title} histogram`} row={histogram} width={width} outside={outside} {...scales} />
+      <HistogramPlot name={`${words.values} histogram`} row={histogram} width={width} outside={outside} {...scales} />
       <p class="muted">
         {rangeSentence(histogram, outside)} {clearlySentence(histogram, outside)}
       </p>
       <details>
         <summary>Error histogram</summary>
-        <ErrorPlot name={`${title} error histogram`} row={histogram} width={width} {...scales} />
+        <ErrorPlot name={`${words.values} error histogram`} row={histogram} width={width} {...scales} />
         <p class="muted">
           Shaded: ±half a step, which is all that rounding alone can do. What lies outside was clipped, or arrived from
           upstream.
@@ -58,14 +64,10 @@ export function Tensor({ title, histogram, channels, clipped, width }: Props) {
       {channels.state === "loading" && <Loading what="channels" />}
       {channels.state === "error" && <p class="muted">Channels: {channels.message}</p>}
       {channels.state === "ready" && channels.value && (
-        <Channels name={channelTitle(title)} row={channels.value} width={width} />
+        <Channels name={words.channels} row={channels.value} width={width} />
       )}
     </section>
   );
-}
-
-function channelTitle(title: Props["title"]): string {
-  return title === "Activation" ? "Channel ranges" : `${title} channel ranges`;
 }
 
 function rangeSentence({ limits, step }: HistogramRow, outside: number | null): string {

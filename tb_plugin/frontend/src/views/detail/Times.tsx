@@ -10,6 +10,7 @@ import {
   intervalText,
   type Model,
   modelsOf,
+  OUTCOME_WORDS,
   outcome,
   rowWith,
 } from "../../profile.ts";
@@ -53,7 +54,7 @@ function facts(entry: Entry, models: Model[]): string[][] {
   const found = models.map((model) => [`median time in ${model}`, formatTime(entry[model])]);
   if (models.includes("int8")) found.push(["conversion around it", formatTime(entry.convert)]);
   if (models.length > 1) {
-    const noise = outcome(entry) === "inside the noise" ? ", inside the noise" : "";
+    const noise = outcome(entry) === "noise" ? `, ${OUTCOME_WORDS.noise}` : "";
     found.push(["difference", `${differenceText(entry)}${noise}`, intervalText(entry)]);
     found.push(["speed-up", Number.isNaN(entry.speedup) ? "–" : `${formatNumber(entry.speedup)} times`]);
   }

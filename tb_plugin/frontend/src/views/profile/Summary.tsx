@@ -3,7 +3,15 @@
 import type { ComponentChildren } from "preact";
 import { explained } from "../../components/Tooltip.tsx";
 import { formatNumber, formatTime, plural } from "../../format.ts";
-import { differenceText, intervalText, OUTSIDE, outcome, type Totals, type Whole } from "../../profile.ts";
+import {
+  differenceText,
+  intervalText,
+  OUTCOME_WORDS,
+  OUTSIDE,
+  outcome,
+  type Totals,
+  type Whole,
+} from "../../profile.ts";
 import type { Meta } from "../../records.ts";
 
 /** Beyond this share the sum of the ops and the latency need a word. */
@@ -94,7 +102,7 @@ function Compared({ found: { compared, speedup } }: { found: Totals }) {
       <Figure
         label="difference"
         value={differenceText(compared)}
-        note={[outcome(compared), intervalText(compared)].filter(Boolean).join(", ")}
+        note={[OUTCOME_WORDS[outcome(compared)], intervalText(compared)].filter(Boolean).join(", ")}
         help="int8 minus fp32 of the whole model, with its 95 % interval where it was measured. Below 0 the quantized model is faster; inside the noise the two cannot be told apart."
       />
       <Figure

@@ -1,24 +1,14 @@
 // One run of each model as spans in time. The table has the same ops for people who do not see or point.
 
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { useWidth } from "../../components/useWidth.ts";
 import { formatTime, plural } from "../../format.ts";
 import { fusedText, OUTSIDE } from "../../profile.ts";
 import type { ProfileRow } from "../../records.ts";
 import { dark } from "../../tensorboard.ts";
-import { colourIndex, type Lane, lanesOf, moved, spanAt, type Window, wholeOf, zoomed } from "../../timeline.ts";
-import { GUTTER, heightOf, laneHeight, MOST_COLOURS, paint, paletteOf, timeAt } from "./draw.ts";
-
-interface Hit {
-  lane: Lane;
-  span: number;
-  x: number;
-  y: number;
-}
-
-const DOUBLE_CLICK_MS = 260;
-const CLICK_PX = 4;
-const STEP = 0.75;
+import { colourIndex, type Lane, lanesOf, wholeOf } from "../../timeline.ts";
+import { heightOf, MOST_COLOURS, paint, paletteOf } from "./draw.ts";
+import { type Hit, onKey, type Sight, usePointer, useSight } from "./sight.ts";
 
 interface Props {
   rows: ProfileRow[];
@@ -44,61 +34,17 @@ function Lanes({ rows, lanes, chosen, onOpen }: Props & { lanes: Lane[] }) {
   const colours = useMemo(() => colourIndex(rows, MOST_COLOURS), [rows]);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [box, width] = useWidth(800, 200);
-  const [shown, setShown] = useState(whole);
-  const [hit, setHit] = useState<Hit | null>(null);
-  const drag = useRef<{ x: number; window: Window; moved: boolean } | null>(null);
-  const waiting = useRef(0);
-  const nameOf = (row: number) => rows[row]!.op || OUTSIDE;
+  const sight = useSight(whole);
+  const { hit, listeners } = usePointer(lanes, width, sight, onOpen);
 
   useLayoutEffect(() => {
     if (!canvas.current) return;
+    const nameOf = (row: number) => rows[row]!.op || OUTSIDE;
     const colourOf = (row: number) => colours.get(rows[row]!.type ?? "") ?? MOST_COLOURS;
     const hovered = hit ? hit.lane.rows[hit.span] : -1;
     const isChosen = (row: number) => row === hovered || row === chosen;
-    paint(canvas.current, { lanes, window: shown, width, dark: dark.value, colourOf, nameOf, isChosen });
+    paint(canvas.current, { lanes, window: sight.shown, width, dark: dark.value, colourOf, nameOf, isChosen });
   });
-  useEffect(() => () => clearTimeout(waiting.current), []);
-
-  const zoom = (factor: number) => setShown((now) => zoomed(now, (now.from + now.to) / 2, factor, whole));
-  const move = (share: number) => setShown((now) => moved(now, share * (now.to - now.from), whole));
-  const actions: Record<string, () => void> = {
-    "+": () => zoom(STEP),
-    "=": () => zoom(STEP),
-    "-": () => zoom(1 / STEP),
-    ArrowLeft: () => move(-0.15),
-    ArrowRight: () => move(0.15),
-    "0": () => setShown(whole),
-  };
-  const hitAt = (event: MouseEvent): Hit | null => {
-    const lane = lanes[Math.floor(event.offsetY / laneHeight(lanes.length))];
-    if (!lane || event.offsetX < GUTTER) return null;
-    const slack = (2 / (width - GUTTER)) * (shown.to - shown.from);
-    const span = spanAt(lane, timeAt(event.offsetX, shown, width), slack);
-    return span < 0 ? null : { lane, span, x: event.offsetX, y: event.offsetY };
-  };
-  const onWheel = (event: WheelEvent) => {
-    event.preventDefault();
-    setHit(null);
-    const by = Math.max(-100, Math.min(100, event.deltaY));
-    setShown((now) => zoomed(now, timeAt(Math.max(GUTTER, event.offsetX), now, width), Math.exp(by / 300), whole));
-  };
-  const onPointerMove = (event: PointerEvent) => {
-    const from = drag.current;
-    if (!from) return setHit(hitAt(event));
-    if (Math.abs(event.offsetX - from.x) < CLICK_PX && !from.moved) return;
-    from.moved = true;
-    setHit(null);
-    const perPx = (from.window.to - from.window.from) / Math.max(1, width - GUTTER);
-    setShown(moved(from.window, (from.x - event.offsetX) * perPx, whole));
-  };
-  const onPointerUp = (event: PointerEvent) => {
-    const found = drag.current?.moved ? null : hitAt(event);
-    drag.current = null;
-    clearTimeout(waiting.current);
-    const row = found?.lane.rows[found.span];
-    // A second click makes it a double-click, which shows everything again.
-    if (row !== undefined) waiting.current = window.setTimeout(() => onOpen(row), DOUBLE_CLICK_MS);
-  };
 
   return (
     <section class="pf-timeline" aria-label="Timeline of one run">
@@ -107,31 +53,9 @@ function Lanes({ rows, lanes, chosen, onOpen }: Props & { lanes: Lane[] }) {
         <TypeLegend colours={colours} />
         <span class="spacer" />
         <span class="muted">
-          {formatTime(shown.from)} to {formatTime(shown.to)}
+          {formatTime(sight.shown.from)} to {formatTime(sight.shown.to)}
         </span>
-        <span class="pf-zoom">
-          <button type="button" class="icon" aria-label="Zoom in" title="Zoom in (+)" onClick={() => zoom(STEP)}>
-            +
-          </button>
-          <button type="button" class="icon" aria-label="Zoom out" title="Zoom out (-)" onClick={() => zoom(1 / STEP)}>
-            −
-          </button>
-          <button
-            type="button"
-            class="icon"
-            aria-label="Earlier"
-            title="Earlier (arrow left)"
-            onClick={() => move(-0.5)}
-          >
-            ←
-          </button>
-          <button type="button" class="icon" aria-label="Later" title="Later (arrow right)" onClick={() => move(0.5)}>
-            →
-          </button>
-          <button type="button" class="icon" title="Show all (0 or double-click)" onClick={() => setShown(whole)}>
-            All
-          </button>
-        </span>
+        <ZoomButtons sight={sight} />
       </div>
       <div
         class="pf-canvas"
@@ -140,12 +64,7 @@ function Lanes({ rows, lanes, chosen, onOpen }: Props & { lanes: Lane[] }) {
         aria-label="Timeline: + and - zoom, the arrow keys move, 0 shows all"
         // biome-ignore lint/a11y/noNoninteractiveTabindex: its keys need the focus
         tabIndex={0}
-        onKeyDown={(event) => {
-          const act = event.ctrlKey || event.metaKey ? undefined : actions[event.key];
-          if (!act) return;
-          event.preventDefault();
-          act();
-        }}
+        onKeyDown={(event) => onKey(event, sight)}
       >
         <canvas
           ref={canvas}
@@ -153,22 +72,7 @@ function Lanes({ rows, lanes, chosen, onOpen }: Props & { lanes: Lane[] }) {
           aria-label="Timeline"
           aria-describedby="pf-timeline-about"
           style={{ width: `${width}px`, height: `${heightOf(lanes.length)}px`, cursor: hit ? "pointer" : "grab" }}
-          // The page would scroll otherwise. Listeners on an element, unlike those on the document, may prevent it.
-          onWheel={onWheel}
-          onPointerDown={(event) => {
-            event.currentTarget.setPointerCapture(event.pointerId);
-            drag.current = { x: event.offsetX, window: shown, moved: false };
-          }}
-          onPointerMove={onPointerMove}
-          onPointerUp={onPointerUp}
-          onPointerCancel={() => {
-            drag.current = null;
-          }}
-          onPointerLeave={() => setHit(null)}
-          onDblClick={() => {
-            clearTimeout(waiting.current);
-            setShown(whole);
-          }}
+          {...listeners}
         />
         {hit && <Tip hit={hit} row={rows[hit.lane.rows[hit.span]!]!} width={width} />}
       </div>
@@ -182,6 +86,25 @@ function Lanes({ rows, lanes, chosen, onOpen }: Props & { lanes: Lane[] }) {
         shows all; the table below has the same ops.
       </p>
     </section>
+  );
+}
+
+function ZoomButtons({ sight }: { sight: Sight }) {
+  const button = (sign: string, label: string, key: string, act: () => void) => (
+    <button type="button" class="icon" aria-label={label} title={`${label} (${key})`} onClick={act}>
+      {sign}
+    </button>
+  );
+  return (
+    <span class="pf-zoom">
+      {button("+", "Zoom in", "+", sight.zoomIn)}
+      {button("−", "Zoom out", "-", sight.zoomOut)}
+      {button("←", "Earlier", "arrow left", () => sight.move(-0.5))}
+      {button("→", "Later", "arrow right", () => sight.move(0.5))}
+      <button type="button" class="icon" title="Show all (0 or double-click)" onClick={sight.all}>
+        All
+      </button>
+    </span>
   );
 }
 

@@ -13,12 +13,12 @@ import { Effects, Tried, triedWith } from "./Outcome.tsx";
 import { configOf, tool } from "./setup.ts";
 
 export function Article({ suggestion }: { suggestion: Suggestion }) {
-  const { rank, rule, because } = suggestion;
+  const { rank = 0, rule, because, recipes = {} } = suggestion;
   const ops = [...new Set(suggestion.ops)];
   const [element, inSight] = useInSight<HTMLElement>();
   const title = `${rank}. ${ruleWords(rule)}`;
   const id = `suggestion-${rank}`;
-  const config = configOf(ops, inSight) ?? ready({ text: suggestion.recipes[tool.value] ?? "", checks: [], note: "" });
+  const config = configOf(ops, inSight) ?? ready({ text: recipes[tool.value] ?? "", checks: [], note: "" });
   return (
     <article class="sg-article" aria-labelledby={id} ref={element}>
       <header>

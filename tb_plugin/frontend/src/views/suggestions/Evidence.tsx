@@ -6,7 +6,7 @@ import {
   type ChannelBars,
   type Chart,
   channelBars,
-  chartOf,
+  chartsOf,
   type Fact,
   factsOf,
   standsOut,
@@ -14,12 +14,11 @@ import {
 import { formatNumber, formatRange, plural, withUnit } from "../../format.ts";
 import type { Suggestion } from "../../records.ts";
 import * as state from "../../state.ts";
+import { described } from "./setup.ts";
 
 export function Evidence({ suggestion, inSight }: { suggestion: Suggestion; inSight: boolean }) {
-  const { evidence } = suggestion;
-  const facts = factsOf(evidence);
-  const chart = chartOf(suggestion);
-  const channels = Array.isArray(evidence.channels) ? (evidence.channels as number[]) : [];
+  const facts = factsOf(suggestion.evidence, described.value);
+  const charts = chartsOf(suggestion, described.value);
   return (
     <div class="sg-evidence">
       {facts.length > 0 && (
@@ -29,7 +28,11 @@ export function Evidence({ suggestion, inSight }: { suggestion: Suggestion; inSi
           ))}
         </dl>
       )}
-      {chart && <div class="sg-chart">{inSight && <Channels chart={chart} marked={new Set(channels)} />}</div>}
+      {charts.map((chart) => (
+        <div key={chart.role} class="sg-chart">
+          {inSight && <Channels chart={chart} />}
+        </div>
+      ))}
     </div>
   );
 }
@@ -67,7 +70,8 @@ const BOTTOM = 16;
 const LEFT = 46;
 const MOST_BARS = 160;
 
-function Channels({ chart, marked }: { chart: Chart; marked: ReadonlySet<number> }) {
+function Channels({ chart }: { chart: Chart }) {
+  const marked = new Set(chart.channels);
   for (const op of chart.ops) {
     const found = state.channels(op);
     if (found.state === "loading") return <p class="muted">Loading the channels of {op}…</p>;

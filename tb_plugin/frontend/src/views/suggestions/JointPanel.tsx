@@ -16,7 +16,7 @@ import { configOf } from "./setup.ts";
 export function JointPanel({ suggestions }: { suggestions: Suggestion[] }) {
   const { ticked } = state;
   const [open, setOpen] = useState(true);
-  const chosen = suggestions.filter(({ rank }) => ticked.value.includes(rank));
+  const chosen = suggestions.filter(({ rank = 0 }) => ticked.value.includes(rank));
   const tick = (ranks: number[]) => {
     ticked.value = ranks;
   };
@@ -27,7 +27,7 @@ export function JointPanel({ suggestions }: { suggestions: Suggestion[] }) {
         <button
           type="button"
           disabled={chosen.length === suggestions.length}
-          onClick={() => tick(suggestions.map(({ rank }) => rank))}
+          onClick={() => tick(suggestions.map(({ rank = 0 }) => rank))}
         >
           Combine all
         </button>
@@ -55,7 +55,15 @@ function Together({ ops }: { ops: string[] }) {
     const rows = new Set(ops.flatMap((name) => state.rowOf.value.get(name) ?? []));
     const value = noiseShare(added, state.rowOf.value.size, rows);
     const how = "the share of these ops in the noise that all ops add; ops that several suggestions name count once";
-    effects.unshift({ kind: "recovers", label: "less added noise", value, unit: "share", basis: "estimated", how });
+    effects.unshift({
+      kind: "recovers",
+      label: "less added noise",
+      value,
+      unit: "share",
+      basis: "estimated",
+      how,
+      what: "noise",
+    });
   }
   return <Effects effects={effects} />;
 }

@@ -1,4 +1,5 @@
-// What all configs on this view share: the tool, its template, and the names that go into it.
+// What all suggestions of this view share: what their evidence means, the tool, its template, and the names that go into
+// it.
 
 import { computed } from "@preact/signals";
 import { type Loadable, map, ready, readyValue } from "../../loadable.ts";
@@ -14,6 +15,8 @@ interface Known {
 const NOTHING: Known = { tensors: new Map(), modules: new Map() };
 
 const found = computed(() => (state.has("suggestions") ? readyValue(state.record("suggestions")) : undefined));
+/** undefined for logs that were written before evidence described itself. */
+export const described = computed(() => found.value?.meta.evidence);
 const templates = computed((): Recipe[] => found.value?.meta.recipes ?? []);
 
 export const tools = computed(() => toolsOf(templates.value, found.value?.rows ?? []));
@@ -49,6 +52,6 @@ export function configOf(ops: string[], isChecked: boolean): Loadable<Config> | 
   return map(known.value, ({ tensors, modules }) => ({
     text: writeConfig(template, ops, tensors, modules),
     checks: isChecked && names.size ? checkNames(template, ops, tensors, names, modules) : [],
-    note: template.note,
+    note: template.note ?? "",
   }));
 }

@@ -2,18 +2,16 @@
 
 import { computed, signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { bestSoFar, drop } from "../../compare.ts";
 import { CopyButton } from "../../components/CopyButton.tsx";
-import { Grid, type GridCell, type GridColumn } from "../../components/Grid.tsx";
+import { Grid, type GridColumn } from "../../components/Grid.tsx";
 import { toCsv } from "../../csv.ts";
-import { formatNumber, formatScore, plural, signed, withUnit } from "../../format.ts";
+import { plural } from "../../format.ts";
 import { gridColumn } from "../../opcolumns.tsx";
 import { nextSort, sorted } from "../../order.ts";
-import { type ColumnSpec, numberAt, type Trial, textAt } from "../../records.ts";
+import { type ColumnSpec, textAt } from "../../records.ts";
 import * as state from "../../state.ts";
-import { fallbackOf } from "../../trialtable.ts";
-import { openFallback } from "./FallbackSet.tsx";
-import { pick, refusal, table, togglePick } from "./picks.ts";
+import { pick, refusal, table } from "./picks.ts";
+import { trialCell } from "./trialcells.tsx";
 
 const ROW = 28;
 const WIDTHS: Record<string, number> = {
@@ -30,7 +28,6 @@ const WIDTHS: Record<string, number> = {
 /** null is the usual order: the best accuracy first. */
 const chosenSort = signal<state.SortKey[] | null>(null);
 const sort = computed(() => chosenSort.value ?? [{ column: "accuracy", descending: !table.value.lower }]);
-const bests = computed(() => bestSoFar(table.value.runs.map(({ trial }) => trial)));
 const columns = computed(() => {
   const places = table.value.runs.map(({ run }) => state.compared.value.indexOf(run));
   const values = Float64Array.from(places, (place) => (place < 0 ? Number.NaN : place));
@@ -78,7 +75,7 @@ export function TrialTable() {
           label="Trials"
           columns={[TICK, ...specs.map(columnOf)]}
           rows={order.value}
-          cell={cell}
+          cell={trialCell}
           sort={sort.value}
           onSort={(column, add) => {
             const spec = specs.find(({ name }) => name === column);
@@ -139,101 +136,5 @@ function Summary() {
         {mixed && "; some log a loss and some an accuracy, which cannot be ranked together"}
       </span>
     </span>
-  );
-}
-
-function cell(row: number, column: string): GridCell {
-  const { run, trial, error } = table.value.runs[row]!;
-  if (column === "compare") return { content: <Tick run={run} /> };
-  if (column === "run") {
-    const isChosen = run === state.run.value;
-    const also = trial && trial.name !== run ? `, logged as ${trial.name}` : "";
-    return {
-      content: run,
-      title: `${run}${also}${isChosen ? " (the chosen run)" : ""}`,
-      class: isChosen ? "trials-chosen" : "",
-    };
-  }
-  if (!trial) return column === "accuracy" ? missing(error) : { content: "" };
-  return trialCell(trial, row, column);
-}
-
-function missing(error: string): GridCell {
-  const text = error ? `could not be read: ${error}` : "no trial logged";
-  return { content: <span class={error ? "wrong" : "muted"}>{text}</span>, title: text, class: "trials-across" };
-}
-
-function trialCell(trial: Trial, row: number, column: string): GridCell {
-  const found = table.value.columns.get(column)!;
-  if (column === "target") return targetCell(trial, textAt(found, row));
-  if (found.kind === "text") return { content: textAt(found, row), title: textAt(found, row).slice(0, 2000) };
-  const value = numberAt(found, row);
-  if (column === "fallback") return fallbackCell(trial, table.value.runs[row]!.run);
-  if (Number.isNaN(value)) return { content: "–", title: "not logged", class: "none" };
-  if (column === "accuracy")
-    return { content: formatScore(value), title: `${value}${trial.lower_is_better ? ", lower is better" : ""}` };
-  if (column === "best") {
-    const isNew = bests.value[row]!.isNew;
-    return {
-      content: `${isNew ? "★ " : ""}${formatScore(value)}`,
-      title: isNew ? "the best yet" : "an earlier trial was as good or better",
-    };
-  }
-  if (column === "drop") return dropCell(trial);
-  return { content: formatNumber(value, found.spec.unit), title: withUnit(value, found.spec.unit) };
-}
-
-function dropCell(trial: Trial): GridCell {
-  const { absolute, relative } = drop(trial)!;
-  const side = absolute === 0 ? "the same as" : absolute > 0 ? "worse than" : "better than";
-  const share = Number.isNaN(relative) ? "" : `, ${withUnit(Math.abs(relative), "share")} of it`;
-  const by = absolute === 0 ? "" : `${formatScore(Math.abs(absolute))} `;
-  return {
-    content: absolute > 0 ? formatScore(absolute) : signed(absolute, formatScore),
-    title: `${by}${side} the baseline ${formatScore(trial.baseline!)}${absolute === 0 ? "" : share}`,
-  };
-}
-
-function targetCell(trial: Trial, met: string): GridCell {
-  if (!met) return { content: "–", title: "no target was given", class: "none" };
-  const limit = `${trial.lower_is_better ? "at most" : "at least"} ${formatScore(trial.target!)} was asked for`;
-  return {
-    content: <span class={`verdict ${met === "met" ? "ok" : "bad"}`}>{met === "met" ? "✓ met" : "✗ missed"}</span>,
-    title: limit,
-  };
-}
-
-function fallbackCell(trial: Trial, run: string): GridCell {
-  const ops = fallbackOf(trial);
-  if (!ops.length) return { content: "–", title: "the trial names none (fallback=[…])", class: "none" };
-  const most = 40;
-  const rest = ops.length > most ? `\nand ${ops.length - most} more` : "";
-  const label = `${plural(ops.length, "op")} in fp32 in ${run}: show which`;
-  return {
-    content: (
-      <button type="button" class="link" aria-label={label} onClick={() => openFallback(run)}>
-        {ops.length}
-      </button>
-    ),
-    title: ops.slice(0, most).join("\n") + rest,
-  };
-}
-
-function Tick({ run }: { run: string }) {
-  const place = state.compared.value.indexOf(run);
-  return (
-    <label class="check">
-      <input
-        type="checkbox"
-        aria-label={`Compare ${run}`}
-        checked={place >= 0}
-        onChange={(event) => {
-          togglePick(run);
-          // A refused tick changes no state, so nothing else would take it back.
-          event.currentTarget.checked = state.compared.value.includes(run);
-        }}
-      />
-      {place === 0 && <span class="muted">base</span>}
-    </label>
   );
 }

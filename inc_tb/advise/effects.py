@@ -1,0 +1,158 @@
+"""A diagnosis with what a probe has measured at the output: its columns, and suggestions ranked by it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from inc_tb.advise.configs import configs
+from inc_tb.advise.judge import costs_of
+from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.records import Cell, Column, Effect, Suggestion
+
+EXPLAINING = "smallest_set"
+EVIDENCE = (
+    Column("error_left", label="error left at the output", unit="ratio", better="lower", normal=(None, 0.003),
+           help="Error of the model's output with these ops in fp32, relative to how much the output varies between "
+                "samples."),
+    Column("recovered", label="error removed", unit="share", better="higher",
+           help="Share of the output's error that goes away when these ops stay in fp32. Measured with all of them "
+                "together."),
+)  # fmt: skip
+"""What the evidence means that it adds to suggestions."""
+_FOLLOWS = "nothing starts to be rounded at this op"
+_NOT_LEFT_OUT = "not among the most sensitive units, for which it is measured"
+_NO_GRADIENT = "there is no gradient at this op; only PyTorch models have any"
+SPREAD_OVER = 12
+"""More ops than this are not a culprit: the error is spread over the model."""
+
+
+@dataclass
+class UnitEffect:
+    """What quantizing one unit does to the output."""
+
+    name: str
+    ops: list[str]
+    sensitivity: float
+    low: float
+    high: float
+    rank: tuple[int, int] = (0, 0)
+    """The best and the worst rank that the samples leave possible."""
+    recovery: float | None = None
+
+    @property
+    def rank_text(self) -> str:
+        best, worst = self.rank
+        return "" if not best else str(best) if best == worst else f"{best}–{worst}"
+
+
+@dataclass
+class KeptSet:
+    """Units kept in fp32 together, and the error of the output that is left then."""
+
+    units: list[str]
+    error: float
+    recovered: float
+    """Share of the quantized model's error that goes away."""
+
+
+def with_effects(
+    diagnosis: Diagnosis,
+    effects: Collection[UnitEffect],
+    why_not: Mapping[str, str],
+    gradients: Mapping[str, float] | None = None,
+) -> Diagnosis:
+    """Fills the columns of the op table; `why_not` has the reason for units that were not measured."""
+    by_op = {op: effect for effect in effects for op in effect.ops}
+    names = [str(name) for name in diagnosis.ops["name"]]
+
+    def column(value_of: str) -> list[Cell]:
+        found: list[Cell] = []
+        for name in names:
+            value = getattr(by_op[name], value_of) if name in by_op else why_not.get(name, _FOLLOWS)
+            found.append(value if value is not None else _NOT_LEFT_OUT)
+        return found
+
+    columns: dict[str, list[Cell]] = {
+        "sensitivity": column("sensitivity"), "sensitivity_low": column("low"), "sensitivity_high": column("high"),
+        "recovery": column("recovery"),
+        "sensitivity_gradient": [(gradients or {}).get(name, _NO_GRADIENT) for name in names],
+        "sensitivity_rank": [by_op[name].rank_text if name in by_op else "" for name in names],
+    }  # fmt: skip
+    return replace(diagnosis, ops=diagnosis.ops.replaced(columns))
+
+
+def with_kept(diagnosis: Diagnosis, kept: Sequence[str]) -> Diagnosis:
+    """Configs that go on keeping in fp32 what the model keeps already."""
+    if not kept:
+        return diagnosis
+    suggestions = [
+        msgspec.structs.replace(s, recipes=_configs(diagnosis, [*kept, *(op for op in s.ops if op not in kept)]))
+        for s in diagnosis.suggestions
+    ]
+    return replace(diagnosis, suggestions=suggestions)
+
+
+def with_measured_sets(
+    diagnosis: Diagnosis, explaining: KeptSet | None, measured: Mapping[int, KeptSet], units: Collection[str], how: str
+) -> Diagnosis:
+    """Suggestions ranked by what they do to the output: first the set that explains the loss, then the others.
+
+    `measured` has what following the suggestions of these ranks does. What was not measured keeps its order behind.
+    Suggestions may name ops besides the `units`, which change nothing.
+    """
+    suggestions = [_with_effect(s, measured[s.rank], how) if s.rank in measured else s for s in diagnosis.suggestions]
+    suggestions.sort(key=lambda s: -measured[s.rank].recovered if s.rank in measured else math.inf)
+    notes = list(diagnosis.notes)
+    if explaining is not None and explaining.units:
+        same = [s for s in suggestions if set(s.ops).intersection(units) == set(explaining.units)]
+        first = _as_suggestion(diagnosis, explaining, how, same or suggestions)
+        suggestions = [first, *(s for s in suggestions if s not in same)]
+        if len(explaining.units) > SPREAD_OVER:
+            notes.append(
+                f"the error is spread: it takes {len(explaining.units)} ops in fp32 to remove "
+                f"{_share(explaining.recovered)} of it at the output. Other settings (per channel, another calibrator, "
+                "16-bit activations) may do more than keeping ops in fp32"
+            )
+    ranked = [msgspec.structs.replace(s, rank=rank) for rank, s in enumerate(suggestions, start=1)]
+    return replace(diagnosis, suggestions=ranked, notes=notes)
+
+
+def _with_effect(suggestion: Suggestion, kept: KeptSet, how: str) -> Suggestion:
+    others = [effect for effect in suggestion.effects if effect.basis != "estimated"]
+    return msgspec.structs.replace(suggestion, effects=[_recovers(kept, how), *others])
+
+
+def _recovers(kept: KeptSet, how: str) -> Effect:
+    return Effect("recovers", "less error at the output", kept.recovered, "share", "measured", how, "error")
+
+
+def _as_suggestion(diagnosis: Diagnosis, kept: KeptSet, how: str, related: Sequence[Suggestion]) -> Suggestion:
+    """With the words of a rule that has found the same reason, where one has."""
+    names = [str(name) for name in diagnosis.ops["name"]]
+    row = {name: i for i, name in enumerate(names)}
+    ops = [name for name in kept.units if name in row]
+    weights = [(float(diagnosis.ops["params"][row[op]]), str(diagnosis.ops["weight_dtype"][row[op]])) for op in ops]
+    together = "together " if len(ops) > 1 else ""
+    measured = (
+        f"keeping {'this op' if len(ops) == 1 else f'these {len(ops)} ops'} in fp32 {together}removes "
+        f"{_share(kept.recovered)} of the error at the output"
+    )
+    cause = next((s for s in related if set(kept.units) <= set(s.ops)), None)
+    because = f"{cause.because}; {measured}" if cause is not None else measured
+    evidence = {**(cause.evidence if cause is not None else {}), "error_left": kept.error, "recovered": kept.recovered}
+    rule = cause.rule if cause is not None else EXPLAINING
+    effects = [_recovers(kept, how), *costs_of(weights)]
+    return Suggestion(ops, rule, because, evidence, _configs(diagnosis, ops), "", 1, effects)
+
+
+def _configs(diagnosis: Diagnosis, ops: Sequence[str]) -> dict[str, str]:
+    return configs(diagnosis.framework, diagnosis.ops, diagnosis.graph, ops)
+
+
+def _share(share: float) -> str:
+    """Nothing is removed wholly."""
+    return "over 99.9%" if share > 0.999 else f"{share:.1%}"

@@ -1,0 +1,78 @@
+"""What can be asked of any model, given as a path or as an object, whatever its framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from inc_tb.frameworks.ops import Array, Batch, Input
+from inc_tb.frameworks.protocols import Adapter, Quantizer, Switchable, Timer
+from inc_tb.frameworks.registry import framework_of, framework_of_both
+from inc_tb.records import GraphNode
+
+
+def open_pair(reference: Any, quantized: Any, *, memory_budget: int = 1 << 30) -> Adapter:
+    """The adapter for a reference and its quantized model."""
+    framework = framework_of_both(reference, quantized, "compare")
+    return framework.open_pair(reference, quantized, memory_budget=memory_budget)
+
+
+def open_switches(reference: Any, quantized: Any) -> Switchable:
+    """The same pair as one model whose quantization can be switched on and off."""
+    return framework_of_both(reference, quantized, "probe").open_switches(reference, quantized)
+
+
+def name_twins(reference: Any, quantized: Any, batch: Batch) -> dict[str, list[str]]:
+    """Op of the quantized model -> ops of the reference that it stands for."""
+    return framework_of_both(reference, quantized, "compare").name_twins(reference, quantized, batch)
+
+
+def open_timer(model: Any, batch: Batch, threads: int | None = None, like: Any = None) -> Timer:
+    """`batch` is like those that it will be run with; without `threads` the runtime decides.
+
+    `like` is a model whose ops are ops here, too, whatever is inside of them.
+    """
+    return framework_of(model).open_timer(model, batch, threads, like)
+
+
+def default_quantizer(model: Any, settings: Mapping[str, Any] | None = None) -> Quantizer:
+    """The tool of the model's own framework; it may be told the `settings` of a trial that it has made."""
+    framework = framework_of(model)
+    known = {name for tool in framework.tools[:1] for name in tool.prepares_by}
+    return framework.make_quantizer({name: value for name, value in (settings or {}).items() if name in known})
+
+
+def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]]) -> Any:
+    """The model as the tool of its framework quantizes it to these ranges of its tensors."""
+    return framework_of(model).quantize_to_ranges(model, ranges)
+
+
+def read_inputs(model: Any) -> Sequence[Input]:
+    """What a model takes."""
+    return framework_of(model).read_inputs(model)
+
+
+def open_results(model: Any) -> Callable[[Batch], list[Array]]:
+    """A function that gives the results of a model, run with the kernels that ship."""
+    return framework_of(model).open_results(model)
+
+
+def digest_model(model: Any) -> str:
+    """The same for the same model only."""
+    return framework_of(model).digest_model(model)
+
+
+def measure_size(model: Any) -> float:
+    """Kilobytes that a model takes on disk, or its parameters and buffers in memory."""
+    return framework_of(model).measure_size(model)
+
+
+def save_model(model: Any, target: Path) -> None:
+    """Where it can be loaded from again; a model that is an object in the form that its framework has for that."""
+    framework_of(model).save_model(model, target)
+
+
+def read_graph(model: Any) -> list[GraphNode]:
+    """The ops of one model and what they read."""
+    return framework_of(model).read_graph(model)

@@ -1,0 +1,148 @@
+"""Which values of the reference model are which of the quantized model.
+
+Walks the reference in order and follows the computation in the quantized graph: same kind of
+operation on the values already matched, the weights deciding between several, names only where
+both leave a choice. What one tool folds into another operation (activation, batch norm, bias) moves
+the point of comparison behind it, so that the two arrays are truly the same point.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable
+
+from inc_tb.frameworks.match import EQUAL_WEIGHTS, SAME_WEIGHTS, Match, most_alike, reads_the_same
+from inc_tb.frameworks.onnx.folding import WITH_BIAS, Folding
+from inc_tb.frameworks.onnx.graph import Graph
+from inc_tb.frameworks.onnx.likeness import INTERCHANGEABLE, same_type, signature
+from inc_tb.frameworks.onnx.steps import REQUANTIZE, Step
+
+
+class Matching(Folding):
+    def __init__(self, reference: Graph, quantized: Graph) -> None:
+        super().__init__(reference, quantized)
+        self._seen: dict[Hashable, list[Step]] = defaultdict(list)
+        self._match_inputs()
+        for step in reference.steps:
+            self._match(step)
+        self._check_same_network([s for s in reference.steps if s.weight and s.type in WITH_BIAS])
+
+    def _match_inputs(self) -> None:
+        mine, theirs = list(self.reference.input_roots), list(self.quantized.input_roots)
+        if len(mine) != len(theirs):
+            raise self._other_inputs(mine, theirs)
+        is_named = set(mine) == set(theirs)
+        self._pair_inputs(dict(zip(mine, mine if is_named else theirs, strict=True)))
+
+    def _match(self, step: Step) -> None:
+        if not step.outputs:
+            return
+        twin = self._by_weights(step, self._follow(step))
+        before = self._done_before(step) if twin is not None else None
+        if twin is not None and before is not None:
+            self._used.add(twin.index)
+            self._extend(before, step, twin.outputs[0])
+        elif twin is not None:
+            self._accept(step, twin)
+        elif shared := self._share(step):
+            self.missing[step.index] = shared
+        elif not (self._fold(step) or self._by_name(step)):
+            self.missing[step.index] = self._skip_idle(step) or self._why_missing(step)
+        self._seen[signature(step)].append(step)
+
+    def _follow(self, step: Step) -> Step | None:
+        """The operation of the same kind on the same values, if need be behind a helper."""
+        wanted = [self.points.get(root) for root in step.reads]
+        near = self._readers(wanted)
+        behind = self._readers(s.outputs[0] for s in near if self._is_helper(s))
+        for candidates in (near, behind):
+            fitting = [c for c in candidates if self._fits(step, c, wanted)]
+            fitting = [c for c in fitting if c.type == step.type] or fitting
+            is_certain = None not in wanted and all(c.type != REQUANTIZE for c in fitting)
+            found = self._best(step, fitting if is_certain else self._sure(step, fitting))
+            if found is not None:
+                return found
+        return None
+
+    def _fits(self, step: Step, candidate: Step, wanted: list[str | None]) -> bool:
+        if candidate.index in self._used or not same_type(step, candidate):
+            return False
+        if len(candidate.reads) != len(step.reads) or bool(step.weight) != bool(candidate.weight):
+            return False
+        if step.type in WITH_BIAS and self.reference.weight_size(step) != self.quantized.weight_size(candidate):
+            return False
+        if not self._same_selection(step, candidate) or not self._same_whole_numbers(step, candidate):
+            return False
+        theirs = [v if v in wanted else self._before_helper(v) for v in candidate.reads]
+        return reads_the_same(wanted, theirs, in_any_order=step.type in INTERCHANGEABLE)
+
+    def _sure(self, step: Step, candidates: list[Step]) -> list[Step]:
+        """Of candidates of which only some inputs or the purpose is known, those that something else speaks for."""
+        if step.weight:
+            return [c for c in candidates if self._weight_likeness(step, c) > EQUAL_WEIGHTS]
+        named = [c for c in candidates if c.outputs[0] in self._named(step)]
+        around = (s for root in step.reads if root in self.points for s in self.reference.consumers[root])
+        rivals = [s for s in around if s.index not in self.matches and s is not step and same_type(step, s)]
+        return named or (candidates if len(candidates) == 1 and not rivals else [])
+
+    def _best(self, step: Step, candidates: list[Step]) -> Step | None:
+        candidates = most_alike(candidates, lambda c: self._likeness(step, c))
+        if len(candidates) > 1:
+            named = [c for c in candidates if c.name.startswith(step.name) or step.name.startswith(c.name)]
+            candidates = sorted(
+                named or candidates, key=lambda c: (-self._read_alike(step, c), abs(len(c.name) - len(step.name)))
+            )
+        return candidates[0] if candidates else None
+
+    def _by_weights(self, step: Step, found: Step | None) -> Step | None:
+        """The twin with these weights where the way in was lost, or where it led to entirely different weights."""
+        if not step.weight or step.type not in (*WITH_BIAS, "Gather"):
+            return found
+        is_shared = len(self.reference.model.consumers[step.weight]) > 1
+        if found is None and is_shared and any(root in self.points for root in step.reads):
+            # The way in is known, so a twin must lie on it: the same weights elsewhere are a different place.
+            return None
+        if found is not None and self._weight_likeness(step, found) > SAME_WEIGHTS:
+            return found
+        rest = [s for s in self.quantized.steps if s.index not in self._used and same_type(step, s) and s.weight]
+        scored = sorted(((self._weight_likeness(step, s), s.index, s) for s in rest), reverse=True)
+        return scored[0][2] if scored and scored[0][0] > EQUAL_WEIGHTS else found
+
+    def _accept(self, step: Step, twin: Step) -> None:
+        self._used.add(twin.index)
+        point, end = twin.outputs[0], twin
+        if step.has_bias and not twin.has_bias and step.type in WITH_BIAS:
+            end = self._bias_behind(twin) or twin
+            point = end.outputs[0]
+            self._used.add(end.index)
+        self._record(Match(step, twin, step, point))
+        for mine, theirs in zip(step.outputs[1:], end.outputs[1:], strict=False):
+            if mine and theirs:
+                self.points[mine] = theirs
+                self._taken.add(theirs)
+
+    def _share(self, step: Step) -> str:
+        """Optimisers compute only once what the reference computes twice."""
+        seen = self._seen[signature(step)]
+        other = next((s for s in seen if s.outputs[0] in self.points and self._same_constants(s, step)), None)
+        if other is None:
+            return ""
+        for mine, theirs in zip(step.outputs, other.outputs, strict=True):
+            if theirs in self.points:
+                self.points[mine] = self.points[theirs]
+        return f"it computes the same as {other.name}; the quantized model does that once"
+
+    def _by_name(self, step: Step) -> bool:
+        """Fused beyond recognition, but the result has kept its name."""
+        for root in self._named(step):
+            twin = self.quantized.producer.get(root)
+            if twin is not None and root not in self._taken:
+                self._used.add(twin.index)
+                self._record(Match(step, twin, step, root))
+                return True
+        return False
+
+    def _why_missing(self, step: Step) -> str:
+        if step.type in ("If", "Loop", "Scan"):
+            return f"{step.type} has its own graphs, which are not looked into"
+        return super()._why_missing(step)

@@ -1,0 +1,291 @@
+"""ONNX Runtime's own quantization tool behind the Quantizer protocol."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import io
+import logging
+import math
+import shutil
+import tempfile
+import warnings
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+from onnx import version_converter
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    CalibrationMethod,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+from inc_tb.errors import IncTbError, ModelError, UsageError
+from inc_tb.frameworks.choices import Choices, check_choices
+from inc_tb.frameworks.formats import Settings
+from inc_tb.frameworks.onnx.formats import CALIBRATORS, TYPES, long_type, nodes_to_exclude
+from inc_tb.frameworks.onnx.model import first_line, name_nodes
+from inc_tb.frameworks.ops import Batch
+from inc_tb.frameworks.registry import describe
+from inc_tb.frameworks.templates import write
+from inc_tb.records import Suggestion
+
+_CHOICES: Choices = {
+    "approach": ("static", "dynamic"),
+    "format": ("QDQ", "QOperator"),
+    "calibrator": tuple(CALIBRATORS),
+    "per_channel": (False, True),
+    "reduce_range": (False, True),
+    "activation_type": tuple(TYPES),
+    "weight_type": ("int8", "uint8"),
+    "symmetric": (False, True),
+}
+_STRETCHED = {"dispersed_range", "flushed_to_zero"}
+_COARSE_TENSORS = {"outlier_channels", "dispersed_range", "flushed_to_zero", "unbalanced_inputs"}
+_FOLDS = {"BatchNormalization", "Identity", "Dropout"}
+_QUANTIZED = {"QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger", "QGemm"}
+_LEAST_OPSET = 13
+
+
+class OnnxRuntimeQuantizer:
+    """`quantize_static` or `quantize_dynamic` with these settings, and pre-processing before it."""
+
+    def __init__(
+        self,
+        *,
+        approach: Literal["static", "dynamic"] = "static",
+        format: Literal["QDQ", "QOperator"] = "QDQ",  # noqa: A002  the tool's own word
+        calibrator: Literal["minmax", "entropy", "percentile"] = "minmax",
+        per_channel: bool = False,
+        reduce_range: bool = False,
+        activation_type: str = "int8",
+        weight_type: str = "int8",
+        symmetric: bool = False,
+        preprocess: bool = True,
+    ) -> None:
+        self.settings: dict[str, Any] = {
+            "approach": approach, "format": format, "calibrator": calibrator, "per_channel": per_channel,
+            "reduce_range": reduce_range, "activation_type": activation_type, "weight_type": weight_type,
+            "symmetric": symmetric, "preprocess": preprocess, "int16_tensors": [],
+        }  # fmt: skip
+        check_choices(self.settings, _CHOICES)
+        if approach == "static" and weight_type == "uint8" and activation_type != "uint8":
+            raise UsageError(f"weight_type='uint8' needs activation_type='uint8'; {activation_type!r} was given.")
+        if format == "QOperator" and activation_type in ("int16", "uint16"):
+            raise UsageError(f"activation_type={activation_type!r} needs format='QDQ'; 'QOperator' was given.")
+        self._ranges = Path(tempfile.mkdtemp(prefix="inc_tb_ranges_"))
+        weakref.finalize(self, shutil.rmtree, self._ranges, ignore_errors=True)
+
+    def prepare(self, model: Any, folder: Path) -> Path:
+        """Shapes inferred, batch norms folded, every op named. Models without anything to fold keep all their ops."""
+        for found in self._ranges.iterdir():  # of another model, or other data
+            found.unlink()
+        target = folder / "prepared.onnx"
+        folder.mkdir(parents=True, exist_ok=True)
+        source: Any = Path(model) if isinstance(model, str | PathLike) else model
+        if not isinstance(source, Path | onnx.ModelProto):
+            raise ModelError(f"{describe(model)}: ONNX Runtime cannot quantize it; expected an ONNX model.")
+        types = {node.op_type for node in _load(source).graph.node}
+        if types & _QUANTIZED or any(name.startswith("QLinear") for name in types):
+            raise ModelError(f"{describe(model)}: is quantized already; expected the fp32 model.")
+        has_folds = bool(types & _FOLDS)
+        if self.settings["preprocess"] and not self._pre_processed(source, target, has_folds):
+            self._pre_processed(source, target, has_folds, skip_symbolic_shape=True)
+        proto = _raised(onnx.load(target) if target.exists() else _whole(source))
+        name_nodes(proto)
+        onnx.save(proto, target)
+        return target
+
+    def _pre_processed(self, source: Any, target: Path, has_folds: bool, **options: Any) -> bool:
+        """Whether it worked; its symbolic shape inference fails on some models that are fine otherwise."""
+        left_over = Path("sym_shape_infer_temp.onnx")  # which it leaves in the working directory when it fails
+        was_there = left_over.exists()
+        try:
+            with _quiet():
+                quant_pre_process(source, target, skip_optimization=not has_folds, **options)
+        except Exception:  # noqa: BLE001  the model is then quantized as it is
+            target.unlink(missing_ok=True)
+            if not was_there:
+                left_over.unlink(missing_ok=True)
+        return target.exists()
+
+    def quantize(
+        self, model: Path, target: Path, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
+    ) -> None:
+        try:
+            with _quiet():
+                if settings["approach"] == "dynamic":
+                    _dynamic(model, target, settings, keep)
+                else:
+                    _static(model, target, calibration, settings, keep, self.ranges_path(settings["calibrator"]))
+        except IncTbError:
+            raise  # the user's data, not the tool
+        except Exception as error:  # onnxruntime raises many unrelated classes
+            raise ModelError(f"{model}: ONNX Runtime cannot quantize it so: {first_line(error)}") from error
+
+    def ranges_path(self, calibrator: str) -> Path:
+        """Where the ranges are kept that a calibrator has found."""
+        return self._ranges / f"{calibrator}.json"
+
+    def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
+        is_dynamic = settings["approach"] == "dynamic"
+        types = settings["activation_type"], settings["weight_type"]
+        return write(nodes_to_exclude(Settings(settings["per_channel"], *types, is_dynamic, settings)), keep)
+
+    def variants(self) -> Sequence[Mapping[str, Any]]:
+        base = self.settings
+        changes: list[dict[str, Any]] = [{"per_channel": not base["per_channel"]}, {"symmetric": not base["symmetric"]}]
+        if base["approach"] == "static":
+            others = [name for name in ("minmax", "percentile", "entropy") if name != base["calibrator"]]
+            changes += [{"calibrator": name} for name in others]
+        else:
+            changes = [{"per_channel": not base["per_channel"]}]
+        return [{**base, **change} for change in changes]
+
+    def cures(
+        self, settings: Mapping[str, Any], suggestions: Sequence[Suggestion], tensors: Mapping[str, str]
+    ) -> Mapping[str, Mapping[str, Any]]:
+        rules = {s.rule for s in suggestions}
+        found: dict[str, Mapping[str, Any]] = {}
+        if not settings["per_channel"]:  # costs nothing, so it needs no rule
+            found["a scale for each channel of the weights"] = {**settings, "per_channel": True}
+        if settings["approach"] == "dynamic":
+            return found
+        if "clipped_range" in rules and settings["calibrator"] != "minmax":
+            found["calibration by minimum and maximum"] = {**settings, "calibrator": "minmax"}
+        if rules & _STRETCHED and settings["calibrator"] == "minmax":
+            found["calibration by percentiles"] = {**settings, "calibrator": "percentile"}
+        coarse = [op for s in suggestions if s.rule in _COARSE_TENSORS for op in s.ops]
+        if coarse and settings["format"] == "QDQ":
+            long = list(dict.fromkeys(tensors[op] for op in coarse if op in tensors))
+            found["16 bits for the activations that suffer"] = {**settings, "int16_tensors": long}
+        return found
+
+
+def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]], **settings: Any) -> onnx.ModelProto:
+    """The model as ONNX Runtime quantizes it to these ranges of its tensors, without any data."""
+    try:
+        from onnxruntime.quantization import save_tensors_data
+        from onnxruntime.quantization.calibrate import TensorsData
+    except ImportError as error:
+        raise ModelError(
+            "this onnxruntime cannot quantize to given ranges; expected 1.31 or later. Update it, or give the "
+            "quantized model instead."
+        ) from error
+    tool = OnnxRuntimeQuantizer(**settings)
+    found = {name: (np.float32(low), np.float32(high)) for name, (low, high) in ranges.items()}
+    save_tensors_data(TensorsData(CalibrationMethod.MinMax, found), tool.ranges_path("minmax"))
+    with tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
+        source, target = Path(folder, "fp32.onnx"), Path(folder, "int8.onnx")
+        onnx.save(_whole(Path(model) if isinstance(model, str | PathLike) else model), source)
+        try:
+            with _quiet():
+                _static(source, target, [], tool.settings, [], tool.ranges_path("minmax"))
+        except Exception as error:  # onnxruntime raises many unrelated classes
+            raise ModelError(
+                f"the {len(ranges)} given ranges are not enough ({first_line(error)}). Give (low, high) for what every "
+                "op reads and writes."
+            ) from error
+        return onnx.load(target)
+
+
+def _dynamic(model: Path, target: Path, settings: Mapping[str, Any], keep: Sequence[str]) -> None:
+    renamed = [f"{name}_MatMul" for name in keep]  # it makes a MatMul and an Add of each Gemm before it looks for names
+    quantize_dynamic(
+        model, target, per_channel=settings["per_channel"], reduce_range=settings["reduce_range"],
+        weight_type=_type(settings["weight_type"]), nodes_to_exclude=[*keep, *renamed],
+    )  # fmt: skip
+
+
+def _static(
+    model: Path,
+    target: Path,
+    calibration: Iterable[Batch],
+    settings: Mapping[str, Any],
+    keep: Sequence[str],
+    ranges: Path,
+) -> None:
+    """Ranges do not depend on what is kept in fp32, so they are found once for all trials, and kept in this file."""
+    options: dict[str, Any] = {"ActivationSymmetric": settings["symmetric"]}
+    if settings["int16_tensors"]:
+        long = {"quant_type": QuantType[long_type(settings["activation_type"])]}
+        options["TensorQuantOverrides"] = {name: [long] for name in settings["int16_tensors"]}
+    batches = calibration if settings["calibrator"] == "minmax" else _even(list(calibration))
+    has_cache = "calibration_cache_path" in inspect.signature(quantize_static).parameters
+    quantize_static(
+        model, target, _Reader(batches), quant_format=QuantFormat[settings["format"]],
+        per_channel=settings["per_channel"], reduce_range=settings["reduce_range"],
+        activation_type=_type(settings["activation_type"]), weight_type=_type(settings["weight_type"]),
+        calibrate_method=CalibrationMethod[CALIBRATORS[settings["calibrator"]]], nodes_to_exclude=list(keep),
+        extra_options=options, **({"calibration_cache_path": ranges} if has_cache else {}),
+    )  # fmt: skip
+
+
+def _type(dtype: str) -> QuantType:
+    return QuantType[TYPES[dtype]]
+
+
+def _even(batches: Sequence[Batch]) -> Iterator[Batch]:
+    """Batches of one size, because the calibrators with histograms stack them."""
+    size = math.gcd(*(len(next(iter(batch.values()))) for batch in batches))
+    for batch in batches:
+        length = len(next(iter(batch.values())))
+        for start in range(0, length, size):
+            yield {name: array[start : start + size] for name, array in batch.items()}
+
+
+class _Reader(CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self, batches: Iterable[Batch]) -> None:
+        self._batches = iter(batches)
+
+    def get_next(self) -> Batch | None:
+        return next(self._batches, None)
+
+
+def _load(source: Any) -> onnx.ModelProto:
+    """Perhaps without its weights, which may be in another file."""
+    return onnx.load(source, load_external_data=False) if isinstance(source, Path) else source
+
+
+def _whole(source: Any) -> onnx.ModelProto:
+    """A copy with all of its weights."""
+    if isinstance(source, Path):
+        return onnx.load(source)
+    copied = onnx.ModelProto()
+    copied.CopyFrom(source)
+    return copied
+
+
+def _raised(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """In an opset that has scales per channel, where the model can be converted to it."""
+    version = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), _LEAST_OPSET)
+    if version >= _LEAST_OPSET:
+        return proto
+    try:
+        raised = version_converter.convert_version(proto, _LEAST_OPSET)
+        onnx.checker.check_model(raised)
+    except Exception:  # noqa: BLE001  onnx raises many unrelated classes; the model is then quantized as it is
+        return proto
+    return raised
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Advice of onnxruntime about pre-processing and its own deprecated calls are not news to the user."""
+    before = logging.root.level
+    logging.root.setLevel(logging.ERROR)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.root.setLevel(before)

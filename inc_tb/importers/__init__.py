@@ -1,1 +1,0 @@
-"""What other tools have measured and written down, as runs of ours."""

@@ -1,0 +1,141 @@
+"""Batches through both models, and statistics of every pair of arrays, while the models go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from os import cpu_count
+from typing import Any
+
+import numpy as np
+
+from inc_tb.data import as_batch
+from inc_tb.errors import DataError
+from inc_tb.frameworks.ops import Op, Pair, Role
+from inc_tb.frameworks.protocols import Adapter
+from inc_tb.frameworks.registry import describe
+from inc_tb.measure.op_table import Measurement
+from inc_tb.measure.shards import Collected, Key, merged_over_ranks
+from inc_tb.measure.stats import PairStats
+
+Progress = Callable[[int], None]
+_WAITING_BYTES = 24 << 20
+_LARGE_BYTES = 96 << 20
+STORED: Sequence[Role] = ("output", "weight")
+"""Whose histograms and channels are kept; the others only serve the op table."""
+
+
+def collect(adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None) -> tuple[Collected, int]:
+    """Statistics of every pair over all batches, and the number of samples."""
+    samples, is_open = 0, False
+    inputs = adapter.inputs()
+    if not isinstance(batches, Iterable):
+        raise DataError(f"{describe(batches)} was given as data; expected batches, one batch, or a path.")
+    with ThreadPoolExecutor(max_workers=cpu_count() or 1) as pool:
+        collector = _Collector(pool)
+        for given in batches:
+            batch = as_batch(given, inputs)
+            if any(array.ndim and not len(array) for array in batch.values()):
+                continue  # without samples
+            if not is_open:
+                is_open = True
+                adapter.trace(batch)
+                collector.set_ops(adapter.ops())
+                collector.add(adapter.weights())
+            collector.add(adapter.run(batch))
+            samples += next((len(array) for array in batch.values() if array.ndim), 1)
+            if progress is not None:
+                progress(samples)
+        collector.finish()
+    if not samples:
+        raise DataError("the data has no samples; expected at least one batch. Check the data source.")
+    return collector.collected, samples
+
+
+def collect_with_others(
+    adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None
+) -> tuple[Collected, int]:
+    """The same over the shards of all processes. Also when this process fails it says so: the others wait for it."""
+    try:
+        collected, samples = collect(adapter, batches, progress)
+    except Exception as error:
+        merged_over_ranks({}, 0, str(error) or type(error).__name__)
+        raise
+    return merged_over_ranks(collected, samples)
+
+
+class _Collector:
+    """Keeps statistics of pairs, in threads, while the models go on.
+
+    Small arrays (a batch of one sample, a narrow layer) wait until there are enough of them to be worth a call;
+    how many bytes may wait is fixed, so memory does not grow with the number of samples.
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self.collected: dict[Key, PairStats] = {}
+        self._ops: dict[str, Op] = {}
+        self._pool = pool
+        self._waiting: dict[Key, list[Pair]] = {}
+        self._bytes = 0
+        self._running: list[Future[None]] = []
+
+    def set_ops(self, ops: Sequence[Op]) -> None:
+        self._ops = {op.name: op for op in ops}
+
+    def add(self, pairs: Iterable[Pair]) -> None:
+        for pair in pairs:
+            key = pair.op, pair.role
+            if key not in self.collected:
+                limits = _limits(self._ops[pair.op], pair.role)
+                self.collected[key] = PairStats(pair.channel_axis, limits, histograms=pair.role in STORED)
+            self._waiting.setdefault(key, []).append(pair)
+            self._bytes += pair.reference.nbytes + pair.quantized.nbytes
+            if self._bytes > _WAITING_BYTES:
+                self._start()
+
+    def finish(self) -> None:
+        self._start()
+        self._wait()
+
+    def _start(self) -> None:
+        self._wait()  # a pair's statistics are brought up to date by one thread at a time
+        self._running = [self._pool.submit(self._update, key, pairs) for key, pairs in self._waiting.items()]
+        is_large = self._bytes > _LARGE_BYTES
+        self._waiting, self._bytes = {}, 0
+        if is_large:
+            self._wait()  # two such heaps at once would be much of what the models themselves take
+
+    def _wait(self) -> None:
+        for update in self._running:
+            update.result()
+        self._running = []
+
+    def _update(self, key: Key, pairs: Sequence[Pair]) -> None:
+        can_join = len({pair.reference.shape[1:] for pair in pairs}) == 1 and pairs[0].reference.ndim > 1
+        if can_join and len(pairs) > 1:
+            joined = (
+                np.concatenate(arrays) for arrays in zip(*((p.reference, p.quantized) for p in pairs), strict=True)
+            )
+            self.collected[key].update(*joined)
+            return
+        for pair in pairs:
+            self.collected[key].update(pair.reference, pair.quantized)
+
+
+def by_op(ops: Sequence[Op], collected: Mapping[Key, PairStats]) -> list[Measurement]:
+    """What was collected, arranged by op."""
+    found = []
+    compared_at = {op.name: op.compared_at for op in ops}
+    for op in ops:
+        sources = dict.fromkeys(compared_at[name] for name in op.inputs if compared_at[name])
+        arrived = [collected[name, "output"] for name in sources if (name, "output") in collected]
+        if (op.name, "input") in collected:
+            arrived.append(collected[op.name, "input"])
+        output, isolated = collected.get((op.name, "output")), collected.get((op.name, "isolated"))
+        found.append(Measurement(op, collected.get((op.name, "weight")), output, isolated, arrived))
+    return found
+
+
+def _limits(op: Op, role: Role) -> tuple[Any, Any] | None:
+    quantization = {"weight": op.weight, "output": op.activation}.get(role)
+    return quantization.limits if quantization is not None else None

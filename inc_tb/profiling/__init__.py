@@ -1,0 +1,1 @@
+"""Where the time goes: timed runs, rows of ops, whether two times differ, and traces."""

@@ -1,0 +1,40 @@
+"""What is stored: the contract between the library, the event file and the page."""
+
+from inc_tb.errors import RecordError
+from inc_tb.records.codec import (
+    CHUNKED,
+    PLUGIN,
+    ROW_KINDS,
+    ROWS_PER_CHUNK,
+    VERSION,
+    Header,
+    Kind,
+    RowKind,
+    check_element,
+    checksum,
+    decode_rows,
+    decode_table,
+    encode_rows,
+    encode_table,
+    read_header,
+)
+from inc_tb.records.rows import (
+    ChannelRow,
+    Effect,
+    GraphNode,
+    HistogramRow,
+    ProfileRow,
+    Recipe,
+    Span,
+    Suggestion,
+    Trial,
+)
+from inc_tb.records.table import Cell, Column, OpTable
+from inc_tb.records.text import listed, storable_text, to_json
+
+__all__ = [
+    "CHUNKED", "PLUGIN", "ROWS_PER_CHUNK", "ROW_KINDS", "VERSION", "Cell", "ChannelRow", "Column", "Effect",
+    "GraphNode", "Header", "HistogramRow", "Kind", "OpTable", "ProfileRow", "Recipe", "RecordError", "RowKind", "Span",
+    "Suggestion", "Trial", "check_element", "checksum", "decode_rows", "decode_table", "encode_rows", "encode_table",
+    "listed", "read_header", "storable_text", "to_json",
+]  # fmt: skip

@@ -1,0 +1,157 @@
+"""What is stored besides the op table: one struct for the rows of each kind of record."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class HistogramRow(msgspec.Struct, omit_defaults=True):
+    """One pair's histograms. Counts are [bin, count, bin, count, …]; see inc_tb.measure.histogram for the bins."""
+
+    op: str
+    role: str
+    top: int
+    reference: list[int]
+    quantized: list[int]
+    error_top: int
+    error: list[int]
+    limits: tuple[float, float] | None = None
+    step: float | None = None
+
+
+class ChannelRow(msgspec.Struct, omit_defaults=True):
+    """One pair, channel by channel."""
+
+    op: str
+    role: str
+    min: list[float | None]
+    max: list[float | None]
+    q_min: list[float | None]
+    q_max: list[float | None]
+    sqnr_db: list[float | None]
+
+
+_BY_UNIT: dict[str, Literal["size", "ops", "time"]] = {"bytes": "size", "count": "ops", "µs": "time"}
+
+
+class Effect(msgspec.Struct):
+    """What following a suggestion recovers or costs."""
+
+    kind: Literal["recovers", "costs"]
+    label: str
+    value: float
+    unit: str
+    basis: Literal["measured", "counted", "estimated"]
+    how: str
+    what: Literal["error", "noise", "size", "ops", "time", ""] = ""
+    """What is recovered or spent; in logs from before it was stored told by the unit."""
+
+    def __post_init__(self) -> None:
+        if not self.what:
+            self.what = _BY_UNIT.get(self.unit, "error" if self.basis == "measured" else "noise")
+
+
+class Suggestion(msgspec.Struct):
+    """Something to change. `ops` belong together: changing only some of them may make it worse."""
+
+    ops: list[str]
+    rule: str
+    because: str
+    evidence: dict[str, Any]
+    recipes: dict[str, str] = {}
+    """Tool -> configuration that can be pasted there."""
+    pattern: str = ""
+    rank: int = 0
+    effects: list[Effect] = []
+
+    @property
+    def recipe(self) -> str:
+        """The configuration for the tool that the model most likely came from."""
+        return next(iter(self.recipes.values()), "")
+
+
+class Recipe(msgspec.Struct):
+    """How a tool wants to be told which ops stay out of int8: text around one item an op.
+
+    In `item`, {name} stands for the op's name, {pattern} for a regular expression that matches only it, {tensor} for
+    the tensor it writes and {module} for its module, each as a quoted string.
+    """
+
+    tool: str
+    label: str
+    before: str
+    item: str
+    between: str
+    after: str
+    note: str = ""
+
+
+class GraphNode(msgspec.Struct, omit_defaults=True):
+    name: str
+    type: str
+    inputs: list[str]
+    tensor: str = ""
+    """The tensor that it writes, where the framework gives tensors names of their own."""
+    module: str = ""
+    """As of Op."""
+
+
+class Trial(msgspec.Struct, omit_defaults=True):
+    """One quantization config and what came of it."""
+
+    name: str
+    accuracy: float | None = None
+    baseline: float | None = None
+    fallback: list[str] = []
+    config: dict[str, Any] = {}
+    objectives: dict[str, float] = {}
+    wall_s: float | None = None
+    notes: list[str] = []
+    target: float | None = None
+    """The accuracy that the user asked for."""
+    lower_is_better: bool = False
+    """Whether `accuracy` is a loss."""
+
+    @property
+    def drop(self) -> float | None:
+        """How much worse than the baseline; negative when better."""
+        if self.accuracy is None or self.baseline is None:
+            return None
+        return self.accuracy - self.baseline if self.lower_is_better else self.baseline - self.accuracy
+
+
+class Span(msgspec.Struct, array_like=True):
+    """One execution of an op in one of the two models."""
+
+    model: Literal["fp32", "int8"]
+    thread: int
+    start_us: float
+    duration_us: float
+
+
+class ProfileRow(msgspec.Struct, omit_defaults=True):
+    """Time of one op, the median over runs; the op "" is what no op accounts for. Of one model or of both."""
+
+    op: str
+    type: str = ""
+    fp32_us: float | None = None
+    int8_us: float | None = None
+    convert_us: float = 0.0
+    """Quantizing, dequantizing and reordering around the op, not part of `int8_us`."""
+    fp32_p95_us: float | None = None
+    int8_p95_us: float | None = None
+    differs: bool | None = None
+    """Whether the two times can be told apart from noise."""
+    spans: list[Span] = []
+    """One run of each model, for the timeline."""
+    fp32_mean_us: float | None = None
+    int8_mean_us: float | None = None
+    ops: list[str] = []
+    """Other ops that run as part of it, because the runtime has fused them: they have no time of their own."""
+    difference_us: float | None = None
+    """int8 with conversion minus fp32: negative is faster; of undisturbed runs, so not the difference of medians."""
+    low_us: float | None = None
+    high_us: float | None = None
+    """The interval that holds the difference in 95 of 100 cases, for all ops together."""

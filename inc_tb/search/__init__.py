@@ -1,0 +1,1 @@
+"""What quantizing any set of ops does to the output, simulated; and the sets that matter."""

@@ -1,0 +1,195 @@
+"""The smallest set of ops to keep in fp32, searched in the simulated model.
+
+Rounding one tensor is spared only when every op at either end of it stays in fp32, so what is chosen are such groups
+of ops, not single ones. Errors of different tensors add up unless they happen to cancel; therefore sums of single
+errors give the order in which to try, and every set that counts is evaluated as a set.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from inc_tb.search.simulation import Simulation
+
+_MOST_PRUNINGS = 48
+HEALTHY = 0.003
+"""Error of the output that healthy int8 has: 25 dB."""
+_REMOVED = 0.9
+"""A set that explains the loss removes this share of the output's error, …"""
+_WORTH = 0.5
+"""… and whatever more at least halves what is left, as long as that is not healthy."""
+
+
+class Grid(NamedTuple):
+    """Sites that round the same values; they are spared when all units of one of the ways stay in fp32."""
+
+    sites: list[str]
+    ways: tuple[frozenset[str], ...]
+
+    @property
+    def units(self) -> frozenset[str]:
+        return frozenset().union(*self.ways)
+
+
+class Search:
+    def __init__(self, simulation: Simulation, screened: Sequence[str], rough: Simulation | None = None) -> None:
+        """`screened` are all units, the worst first; single grids are evaluated in the `rough` simulation."""
+        self.simulation = simulation
+        self.order = [unit.name for unit in simulation.model.units]
+        self.grids = grids_of(simulation)
+        self._rough = rough if rough is not None else simulation
+        place = {unit: i for i, unit in enumerate(screened)}
+        self._screened = sorted(self.grids, key=lambda name: min(place[unit] for unit in self.grids[name].units))
+        self.deadline = math.inf
+        """When to stop making sets smaller or looking for better ones."""
+        self._errors: dict[str, float] = {}
+        self._chain: list[frozenset[str]] = []
+
+    def measure(
+        self, deadline: float, progress: Callable[[int, int], None] | None = None, *, as_before: bool = False
+    ) -> None:
+        """The error of rounding each grid alone, in the order of the screen, as far as time allows.
+
+        With `as_before` just as far as an earlier search had time, if there was one, so that a resumed one goes the
+        same way.
+        """
+        reached = self._rough.reached if as_before else None
+        for done, name in enumerate(self._screened, start=1):
+            sites = self.grids[name].sites
+            late = time.monotonic() > deadline and not self._rough.is_known(sites)
+            if done > reached if reached is not None else late:
+                self._rough.set_reached(done - 1)
+                return
+            self._errors[name] = self._rough.error(sites)
+            if progress is not None:
+                progress(done, len(self._screened))
+        self._chain = []
+
+    def smallest(self, limit: float) -> list[str] | None:
+        """The fewest units found that keep the error of the output within the limit; None if none of them do."""
+        if self.simulation.error_keeping(()) <= limit:
+            return []
+        prefixes = self.prefixes()
+        if not prefixes or self.simulation.error_keeping(prefixes[-1]) > limit:
+            return None
+        low, high = -1, len(prefixes) - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.simulation.error_keeping(prefixes[middle]) <= limit:
+                high = middle
+            else:
+                low = middle
+        return self.pruned(prefixes[high], limit)
+
+    def most(self) -> list[str]:
+        """Every unit that is known to matter."""
+        prefixes = self.prefixes()
+        return self._sorted(prefixes[-1]) if prefixes else []
+
+    def explaining(self) -> list[str]:
+        """The set that explains most of the loss: what is left is small, and no further op changes it much."""
+        full = self.simulation.error_keeping(())
+        prefixes = self.prefixes()
+        if not prefixes or full <= 0:
+            return []
+        reached = self.smallest(max((1 - _REMOVED) * full, HEALTHY))
+        if reached is None:
+            return []
+        kept, error = frozenset(reached), self.simulation.error_keeping(reached)
+        while (
+            error > HEALTHY
+            and time.monotonic() < self.deadline
+            and (more := next((p for p in prefixes if not p <= kept), None)) is not None
+        ):
+            grown = kept | more
+            if self.simulation.error_keeping(grown) > _WORTH * error:
+                break
+            kept = frozenset(self.pruned(grown, _WORTH * error))
+            error = self.simulation.error_keeping(kept)
+        return self._sorted(kept)
+
+    def pruned(self, kept: Collection[str], limit: float) -> list[str]:
+        """Without the units that can be quantized after all: those that gain least first, several at once.
+
+        Looked for in the rough simulation, and believed only if the other one agrees.
+        """
+        fine, rough = self.simulation.error_keeping(kept), self._rough.error_keeping(kept)
+        roughly = limit * rough / fine if fine > 0 else limit
+        left = sorted(self._sorted(kept), key=self._weight)
+        start, chunk = 0, max(1, len(left) // 4)
+        for _ in range(_MOST_PRUNINGS):
+            if start >= len(left) or time.monotonic() > self.deadline:
+                break
+            less = left[:start] + left[start + chunk :]
+            if self._rough.error_keeping(less) <= roughly:
+                left = less
+            elif chunk > 1:
+                chunk //= 2
+            else:
+                start += 1
+        return self._sorted(left if self.simulation.error_keeping(left) <= limit else kept)
+
+    def prefixes(self) -> list[frozenset[str]]:
+        """Growing sets of units, most gain for the fewest ops first."""
+        if not self._chain:
+            self._chain = list(self._grow())
+        return self._chain
+
+    def _grow(self) -> Iterable[frozenset[str]]:
+        """Bit sets, because every step looks at every choice."""
+        bit = {unit: 1 << i for i, unit in enumerate(self.order)}
+        known = self._errors | self._guesses()
+        ways = {name: [sum(bit[u] for u in way) for way in self.grids[name].ways] for name in known if known[name] > 0}
+        near: dict[int, list[str]] = {}
+        for name in ways:
+            for unit in self.grids[name].units:
+                near.setdefault(bit[unit], []).append(name)
+        kept = 0
+        while ways:
+            choices = sorted({way | kept for some in ways.values() for way in some})
+            scores = {choice: _gain(choice, kept, ways, near, known) for choice in choices}
+            kept = max(choices, key=lambda choice: scores[choice])
+            ways = {name: some for name, some in ways.items() if all(way & ~kept for way in some)}
+            yield frozenset(unit for unit in self.order if bit[unit] & kept)
+
+    def _guesses(self) -> dict[str, float]:
+        """For grids that were not reached: less than any that was, the worse ones of the screen first."""
+        least = min((error for error in self._errors.values() if error > 0), default=1.0)
+        rest = [name for name in self._screened if name not in self._errors]
+        return {name: least / (2 + i) for i, name in enumerate(rest)}
+
+    def _weight(self, unit: str) -> float:
+        return sum(error for name, error in self._errors.items() if unit in self.grids[name].units)
+
+    def _sorted(self, units: Collection[str]) -> list[str]:
+        return [unit for unit in self.order if unit in units]
+
+
+def _gain(
+    choice: int,
+    kept: int,
+    ways: Mapping[str, Sequence[int]],
+    near: Mapping[int, Sequence[str]],
+    errors: Mapping[str, float],
+) -> float:
+    """The errors that go away for each unit more in fp32. Only grids near them can be spared."""
+    new = choice & ~kept
+    bits = [1 << i for i in range(new.bit_length()) if new >> i & 1]
+    touched = dict.fromkeys(name for one in bits for name in near[one] if name in ways)
+    spared = [name for name in touched if any(way & ~choice == 0 for way in ways[name])]
+    return math.fsum(errors[name] for name in spared) / len(bits)
+
+
+def grids_of(simulation: Simulation) -> dict[str, Grid]:
+    """Sites that share a grid are tensors, which have one way each: all of their units together."""
+    found: dict[str, Grid] = {}
+    for site in simulation.model.sites:
+        if site.grid not in found:
+            found[site.grid] = Grid([site.name], site.ways or (site.units,))
+        else:
+            before = found[site.grid]
+            found[site.grid] = Grid([*before.sites, site.name], (before.units | site.units,))
+    return found

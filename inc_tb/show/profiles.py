@@ -1,0 +1,112 @@
+"""A profile: the ops that take most time, totals, and what suggestions cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from inc_tb.profiling.profile import Profile, speedup
+from inc_tb.records import ProfileRow, Suggestion, listed
+from inc_tb.show.widths import COLUMN_WIDTH, NAME_WIDTH, cut
+
+_TYPE_WIDTH = 18
+_SLOWED = 0.15
+"""By a profiler, as a share; more is worth a word."""
+
+
+def show_profile(console: Console, profile: Profile, top: int = 20) -> None:
+    """Nodes sorted by total execution time, with share and cumulative share; as many columns as fit."""
+    sides, rows = profile.sides, profile.by_time()
+    last = sides[-1]
+    console.print(
+        f"[bold]Profiling summary[/]: {min(top, len(rows))} of {len(rows)} rows, by time in {last}", highlight=False
+    )
+    cells: dict[str, Callable[[ProfileRow, float, float], str]] = {}
+    if "fp32" in sides:
+        cells["fp32"] = lambda row, _, __: _us(row.fp32_us)
+    if "int8" in sides:
+        cells["int8"] = lambda row, _, __: _us(row.int8_us)
+    if len(sides) > 1:
+        cells["change"] = lambda row, _, __: _gap(row)
+    cells["share"] = lambda _, share, __: f"{share:.1%}"
+    cells["cumulative"] = lambda _, __, upto: f"{upto:.1%}"
+    if last == "int8":
+        cells["conversion"] = lambda row, _, __: _us(row.convert_us or None)
+    cells[f"{last} p95"] = lambda row, _, __: _us(getattr(row, f"{last}_p95_us"))
+    room = max(5, (console.width - NAME_WIDTH - _TYPE_WIDTH) // COLUMN_WIDTH)
+    shown = dict(list(cells.items())[:room])
+    table = Table(header_style="bold", padding=(0, 1, 0, 0), box=None)
+    name_width = max(NAME_WIDTH, console.width - len(shown) * (COLUMN_WIDTH + 1) - _TYPE_WIDTH - 2)
+    table.add_column("op", no_wrap=True, max_width=name_width)
+    table.add_column("type", no_wrap=True, max_width=_TYPE_WIDTH)
+    for label in shown:
+        unit = "" if label in ("share", "cumulative") else "\n[dim]µs[/]"
+        table.add_column(f"{label}{unit}", justify="right", no_wrap=True)
+    for row, share, upto in rows[:top]:
+        name = f"{row.op} +{len(row.ops)}" if row.ops else row.op
+        op = escape(cut(name, name_width)) if row.op else "[dim]outside of all ops[/]"
+        table.add_row(op, escape(row.type), *(cell(row, share, upto) for cell in shown.values()))
+    console.print(table, "")
+    _show_totals(console, profile, sides)
+    for note in profile.notes:
+        console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
+    console.print()
+
+
+def _show_totals(console: Console, profile: Profile, sides: Sequence[str]) -> None:
+    total = profile.total
+    for side in sides:
+        median, p95 = getattr(total, f"{side}_us"), getattr(total, f"{side}_p95_us")
+        if median is None:
+            continue
+        rate = f", {profile.samples * 1e6 / median:,.0f} samples/s" if profile.samples and median else ""
+        slower = f"; the profiler adds {profile.overhead[side]:.0%}" if side in profile.overhead else ""
+        slower += ", so times of short ops are rough" if profile.overhead.get(side, 0.0) > _SLOWED else ""
+        parts = f"; ops take {profile.accounted[side]:.0%} of it" if side in profile.accounted else ""
+        tail = "" if p95 is None else f" (p95 {_us(p95)})"
+        console.print(f"{side}: {_us(median)} µs a run{tail}{rate}{parts}{slower}", highlight=False)
+    if total.differs is not None and total.low_us is not None and total.high_us is not None:
+        console.print(_verdict(total), highlight=False)
+
+
+def show_prices(console: Console, suggestions: Sequence[Suggestion]) -> None:
+    """What each suggestion costs or gains in time."""
+    for s in suggestions:
+        for effect in (e for e in s.effects if e.what == "time"):
+            verb, style = ("saves", "green") if effect.kind == "recovers" else ("costs", "yellow")
+            price = f"[{style}]{verb} {_us(effect.value)} µs a run[/]" if effect.value else "takes as long"
+            console.print(
+                f"Suggestion {s.rank}, {s.rule.replace('_', ' ')}: keeping {escape(listed(s.ops))} in fp32 {price} "
+                f"({escape(effect.how)}).",
+                highlight=False,
+            )
+
+
+def _verdict(total: ProfileRow) -> str:
+    interval = f"int8 - fp32 is between {total.low_us:+.1f} and {total.high_us:+.1f} µs (95 %)"
+    if not total.differs:
+        return f"[yellow]The two models cannot be told apart[/]: {interval}."
+    ratio = speedup(total) or 1.0
+    if (ratio < 1) != ((total.difference_us or 0.0) > 0):  # medians and undisturbed runs disagree
+        return f"[yellow]int8 and fp32 take about as long[/]: {interval}."
+    word = (
+        f"[green]int8 is {ratio:.2f} times as fast[/]"
+        if ratio >= 1
+        else f"[red]int8 is {1 / ratio:.2f} times slower[/]"
+    )
+    return f"{word}: {interval}."
+
+
+def _us(value: float | None) -> str:
+    return "[dim]–[/]" if value is None else f"{value:,.1f}"
+
+
+def _gap(row: ProfileRow) -> str:
+    if row.difference_us is None:
+        return "[dim]–[/]"
+    if not row.differs:
+        return "[dim]noise[/]"
+    return f"[{'red' if row.difference_us > 0 else 'green'}]{row.difference_us:+,.1f}[/]"

@@ -1,0 +1,91 @@
+"""Trials: a line as each ends, a table of all, and what a tuning has found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.syntax import Syntax
+from rich.table import Table
+
+from inc_tb.records import Trial, listed
+from inc_tb.search.simulation import Comparison
+from inc_tb.tuning.loop import Tuned
+
+
+def show_trials(console: Console, trials: Sequence[Trial]) -> None:
+    table = Table(title="Trials", title_justify="left", title_style="bold", header_style="bold")
+    objectives = list(dict.fromkeys(name for trial in trials for name in trial.objectives))
+    for name in ("trial", "accuracy", "drop", *objectives, "kept in fp32"):
+        table.add_column(name, justify="left" if name in ("trial", "kept in fp32") else "right")
+    for trial in trials:
+        others = [f"{trial.objectives[name]:.4g}" if name in trial.objectives else "" for name in objectives]
+        accuracy = "" if trial.accuracy is None else f"{trial.accuracy:.4f}"
+        drop = "" if trial.drop is None else f"[{_style(trial)}]{trial.drop:+.4f}[/]"
+        table.add_row(escape(trial.name), accuracy, drop, *others, escape(listed(trial.fallback)))
+    console.print(table)
+
+
+def _style(trial: Trial) -> str:
+    if trial.accuracy is None or trial.target is None:
+        return "white"
+    is_met = trial.accuracy <= trial.target if trial.lower_is_better else trial.accuracy >= trial.target
+    return "green" if is_met else "red"
+
+
+def show_trial(console: Console, trial: Trial, is_best: bool) -> None:
+    """One line as soon as a trial has ended."""
+    accuracy = "no accuracy" if trial.accuracy is None else f"{trial.accuracy:.4f}"
+    drop = "" if trial.drop is None else f" (drop {trial.drop:+.4f})"
+    kept = f"{len(trial.fallback) or 'no'} op{'s' * (len(trial.fallback) > 1)} in fp32"
+    told = [kept] if trial.fallback or trial.config else []  # a log alone says neither
+    told += [f"{trial.wall_s:.1f} s"] if trial.wall_s is not None else []
+    note = f"  [dim]{escape('; '.join(trial.notes))}[/]" if trial.notes else ""
+    mark = " [green]best so far[/]" if is_best and trial.accuracy is not None else ""
+    console.print(f"{escape(trial.name)}  {accuracy}{drop}  {', '.join(told)}{mark}{note}", highlight=False)
+
+
+def show_tuned(console: Console, tuned: Tuned) -> None:
+    console.print()
+    show_trials(console, tuned.trials)
+    show_comparison(console, tuned.comparison)
+    best = tuned.best
+    style, verdict = ("green", "The criterion holds") if tuned.met else ("red", "The criterion does not hold")
+    console.print(
+        f"[{style}]{verdict}[/]: {escape(best.name)} has {_number(best.accuracy)} (fp32 {_number(tuned.baseline)}, "
+        f"wanted {_number(tuned.target)}). {escape(tuned.reason[:1].upper() + tuned.reason[1:])}.",
+        highlight=False,
+    )
+    settings = ", ".join(f"{name}={value}" for name, value in best.config.items() if value not in ("", []))
+    console.print(f"Settings: {escape(settings)}", highlight=False)
+    console.print(f"Kept in fp32: [bold]{escape(listed(best.fallback, 12)) or 'nothing'}[/]", highlight=False)
+    if tuned.recipe:
+        console.print(Padding(Syntax(tuned.recipe, "python", word_wrap=True, background_color="default"), (0, 0, 0, 3)))
+    where = f"The model is [bold]{escape(str(tuned.model))}[/]. " if tuned.model.exists() else ""
+    console.print(
+        f"{where}{tuned.quantizations} quantizations, {tuned.evaluations} evaluations, {tuned.simulations} subsets "
+        f"simulated, {tuned.wall_s:.1f} s.",
+        highlight=False,
+    )
+
+
+def show_comparison(console: Console, comparison: Mapping[str, Comparison]) -> None:
+    """fp32, simulated and real side by side; nothing where nothing was simulated."""
+    if not comparison:
+        return
+    table = Table(title="Output against fp32", title_justify="left", title_style="bold", header_style="bold")
+    table.add_column("")
+    for form in comparison:
+        table.add_column(form, justify="right")
+    rows = {"error": "error / signal", "agreement": "same top-1", "divergence": "KL, nats"}
+    for name, label in rows.items():
+        values = [getattr(found, name) for found in comparison.values()]
+        if any(value is not None for value in values):
+            table.add_row(label, *("–" if value is None else f"{value:.4g}" for value in values))
+    console.print(table)
+
+
+def _number(value: float | None) -> str:
+    return "no number" if value is None else f"{value:.6g}"

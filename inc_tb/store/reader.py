@@ -1,0 +1,96 @@
+"""What a run folder holds, read back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from inc_tb import records
+from inc_tb.errors import DataError, RecordError
+from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.profiling.profile import Profile, stored_profile
+from inc_tb.records import OpTable, Suggestion, Trial
+from inc_tb.store.encoded import OF_DIAGNOSIS, tag_of
+from inc_tb.store.eventfile import event_files, read_events
+
+
+@dataclass
+class Run:
+    """What a run folder holds, by step; the newest is at hand directly."""
+
+    name: str
+    diagnoses: dict[int, Diagnosis] = field(default_factory=dict)
+    trials: dict[int, Trial] = field(default_factory=dict)
+    profiles: dict[int, Profile] = field(default_factory=dict)
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        if not self.diagnoses:
+            raise DataError(f"{self.name}: holds no diagnosis; expected a run that add_diagnosis has written.")
+        return self.diagnoses[max(self.diagnoses)]
+
+    @property
+    def trial(self) -> Trial | None:
+        return self.trials[max(self.trials)] if self.trials else None
+
+    @property
+    def profile(self) -> Profile | None:
+        return self.profiles[max(self.profiles)] if self.profiles else None
+
+    @property
+    def ops(self) -> OpTable:
+        return self.diagnosis.ops
+
+    @property
+    def suggestions(self) -> list[Suggestion]:
+        return self.diagnosis.suggestions
+
+    def to_pandas(self) -> Any:
+        return self.diagnosis.to_pandas()
+
+    def to_csv(self, folder: str | PathLike[str]) -> list[Path]:
+        return self.diagnosis.to_csv(folder)
+
+
+def load(run: str | PathLike[str]) -> Run:
+    """Read a run back. A file that was cut off is read up to the last whole event."""
+    folder = Path(run)
+    if not event_files(folder):
+        raise DataError(
+            f"{folder}: no event files there; expected the folder of one run, such as nc_workspace/trial-001."
+        )
+    found = Run(str(folder))
+    stored: dict[int, dict[str, list[bytes]]] = {}
+    for path in event_files(folder):
+        for event in read_events(path):
+            for value in event.summary.value:
+                if value.metadata.plugin_data.plugin_name == records.PLUGIN:
+                    stored.setdefault(event.step, {})[value.tag] = list(value.tensor.string_val)
+    standing: dict[str, list[bytes]] = {}
+    for step, tags in sorted(stored.items()):
+        standing.update(tags)
+        if tag_of("ops") in tags:
+            found.diagnoses[step] = _decode_diagnosis(standing)
+        if tag_of("trial") in tags:
+            found.trials.update((step, trial) for trial in records.decode_rows("trial", tags[tag_of("trial")]))
+        if tag_of("profile") in tags:
+            blobs = tags[tag_of("profile")]
+            rows = records.decode_rows("profile", blobs)
+            found.profiles[step] = stored_profile(rows, records.read_header("profile", blobs[0]).meta)
+    if not stored:
+        raise RecordError(f"{folder}: its event files hold no quantization records; expected a run written by inc-tb.")
+    return found
+
+
+def _decode_diagnosis(tags: Mapping[str, Sequence[bytes]]) -> Diagnosis:
+    table, meta = records.decode_table(tags[tag_of("ops")])
+    parts: dict[str, Any] = {
+        kind: records.decode_rows(kind, tags[tag_of(kind)])
+        for kind in OF_DIAGNOSIS
+        if kind != "ops" and tag_of(kind) in tags
+    }
+    known = {f.name for f in fields(Diagnosis)}
+    return Diagnosis(table, **parts, **{name: value for name, value in meta.items() if name in known})

@@ -1,0 +1,193 @@
+"""Diagnoses, trials and profiles into TensorBoard's event files."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+import platform
+import time
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+
+from inc_tb.errors import UsageError
+from inc_tb.frameworks.models import read_graph
+from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.profiling.profile import Profile
+from inc_tb.profiling.traces import write_traces
+from inc_tb.records import Trial
+from inc_tb.store import dashboards
+from inc_tb.store.encoded import diagnosis_records, profile_record, tag_of, trial_record
+from inc_tb.store.eventfile import EventFile, event_files, read_events
+
+REFERENCE_RUN = "fp32"
+GRAPH_OPS = 5000
+"""The Graphs dashboard has larger models in the reference's run only: TensorBoard holds the graph of every run."""
+
+
+class SummaryWriter:
+    """Writes one run: `logdir` is the run's folder, such as nc_workspace/trial-001.
+
+    Everything is on disk when a call returns. Steps must grow; left out, the next one is taken. The
+    reference's histograms go into the run `fp32` beside this one (`fp32-…` for a second reference), so that the
+    Histograms dashboard shows both under the same name; `worst_ops` limits how many ops get scalars and
+    histograms there. HParams takes its columns from one trial, so give all trials of a folder the same settings.
+    The events of a run that is written `whole` appear when the writer is closed, and never if an error ends it before;
+    what lies beside them, the traces of a profile and the run of the reference, is there at once.
+    """
+
+    def __init__(
+        self, logdir: str | PathLike[str], *, worst_ops: int = dashboards.WORST_OPS, whole: bool = False
+    ) -> None:
+        self.logdir = Path(logdir)
+        self.worst_ops = worst_ops
+        self._last_step, self._has_graph = _found_in(self.logdir)
+        self._whole = whole
+        self._file = EventFile(self.logdir, whole=whole)
+        self._graph: Event | None = None
+        self._reference: tuple[Path, str] | None = None
+
+    def __enter__(self) -> SummaryWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._whole and error is not None:
+            self._file.discard()
+        else:
+            self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def add_diagnosis(self, diagnosis: Diagnosis, step: int | None = None) -> None:
+        step = self._next_step(tag_of("ops"), step)
+        self._write(diagnosis_records(diagnosis), step)
+        self._write(dashboards.scalars_of(diagnosis, self.worst_ops), step)
+        self._write(dashboards.histograms_of(diagnosis, "quantized", self.worst_ops), step)
+        self._write([dashboards.summary_text(diagnosis)], step)
+        if len(diagnosis.graph) <= GRAPH_OPS:
+            self._write_graph(dashboards.graph_event(diagnosis.graph, dashboards.added_noise(diagnosis)))
+            self._file.write(dashboards.noise_event(diagnosis, step))
+        self._write_reference(diagnosis)
+
+    def update_diagnosis(self, diagnosis: Diagnosis) -> None:
+        """The op table and the suggestions anew, as a further step; everything else of the diagnosis stays."""
+        step = self._next_step(tag_of("ops"), None)
+        self._last_step[tag_of("suggestions")] = step
+        self._write(diagnosis_records(diagnosis, ("ops", "suggestions")), step)
+        self._write([dashboards.summary_text(diagnosis)], step)
+
+    def add_trial(self, trial: Trial, step: int | None = None) -> None:
+        step = self._next_step(tag_of("trial"), step)
+        self._write([trial_record(trial)], step)
+        self._write(dashboards.trial_scalars(trial), step)
+        self._write(dashboards.trial_hparams(trial), step)
+
+    def add_histogram(self, tag: str, values: Any, step: int | None = None) -> None:
+        """Of any array or tensor, for the Histograms dashboard; of a quantized tensor what its values stand for."""
+        self._write([dashboards.array_histogram(tag, values)], self._next_step(tag, step))
+
+    def add_profile(self, profile: Profile, step: int | None = None) -> None:
+        """Times per op, and the trace for the Profile tab as files beside the events."""
+        step = self._next_step(tag_of("profile"), step)
+        self._write([profile_record(profile)], step)
+        self._write([*dashboards.profile_scalars(profile), dashboards.profile_text(profile)], step)
+        if profile.graph and len(profile.graph) <= GRAPH_OPS:
+            if not self._has_graph:
+                self._write_graph(dashboards.graph_event(profile.graph))
+            for event in dashboards.time_events(profile, profile.graph, step):
+                self._file.write(event)
+        session = f"{time.strftime('%Y_%m_%d_%H_%M_%S')}-{step}"
+        write_traces(self.logdir, session, platform.node() or "host", profile.slices, profile.traces)
+
+    def _write(self, values: Sequence[Summary.Value], step: int) -> None:
+        """One event, so that a reader sees all of the values or none."""
+        self._file.write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def add_graph(self, model: Any) -> None:
+        """A model, by path or as an object, for the Graphs dashboard; a diagnosis brings its own."""
+        self._write_graph(dashboards.graph_event(read_graph(model)))
+
+    def _write_graph(self, graph: Event) -> None:
+        if graph != self._graph:  # TensorBoard shows a run's newest graph, and complains about each further one
+            self._graph, self._has_graph = graph, True
+            self._file.write(Event(wall_time=time.time(), graph_def=graph.graph_def))
+
+    def _write_reference(self, diagnosis: Diagnosis) -> None:
+        """Every op once, however many trials have it among their worst."""
+        if self._reference is None:  # weights that are trained are still the same reference's
+            self._reference = _reference_run(self.logdir, diagnosis)
+        folder, mark = self._reference
+        known: set[str] = set()
+        has_graph = False
+        for event in (event for path in event_files(folder) for event in read_events(path)):
+            known.update(value.tag for value in event.summary.value)
+            has_graph |= bool(event.graph_def)
+        values = [
+            dashboards.reference_text(diagnosis),
+            *dashboards.histograms_of(diagnosis, "reference", self.worst_ops),
+        ]
+        missing = [value for value in values if value.tag not in known]
+        needs_graph = len(diagnosis.graph) > GRAPH_OPS and not has_graph
+        if missing or needs_graph:
+            file = EventFile(folder, mark)
+            file.write(Event(wall_time=time.time(), step=0, summary=Summary(value=missing)))
+            if needs_graph:
+                graph = dashboards.graph_event(diagnosis.graph).graph_def
+                file.write(Event(wall_time=time.time(), graph_def=graph))
+            file.close()
+
+    def _next_step(self, tag: str, step: int | None) -> int:
+        last = self._last_step.get(tag, -1)
+        step = last + 1 if step is None else whole_step(step)
+        if step <= last:
+            raise UsageError(
+                f"step {step} was given after step {last}; TensorBoard drops steps that do not grow. "
+                f"Give a step from {last + 1} on, or none."
+            )
+        self._last_step[tag] = step
+        return step
+
+
+def whole_step(step: int) -> int:
+    try:
+        whole = operator.index(step)
+    except TypeError:
+        whole = -1
+    if not 0 <= whole < 1 << 63:
+        raise UsageError(f"step {step!r} was given; expected a whole number from 0 on, or none for the next one.")
+    return whole
+
+
+def _reference_run(run: Path, diagnosis: Diagnosis) -> tuple[Path, str]:
+    """The folder for the reference's histograms, and how the names of its event files end.
+
+    A folder that holds anything else, such as another reference or a run of the user, is left alone.
+    """
+    told_by = "\n".join([diagnosis.reference, *diagnosis.ops["name"]]).encode("utf-8", "surrogatepass")
+    weights = b"".join(diagnosis.ops[column].tobytes() for column in ("w_min", "w_max") if column in diagnosis.ops)
+    digest = hashlib.sha256(told_by + weights).hexdigest()[:12]
+    mark = f".reference-{digest}"
+    shared = run.parent / REFERENCE_RUN
+    if shared.resolve() != run.resolve() and all(path.name.endswith(mark) for path in event_files(shared)):
+        return shared, mark
+    return run.parent / f"{REFERENCE_RUN}-{digest}", mark
+
+
+def _found_in(folder: Path) -> tuple[dict[str, int], bool]:
+    """The largest step of each tag among the files that are there already, and whether they hold a graph."""
+    steps: dict[str, int] = {}
+    has_graph = False
+    for path in event_files(folder):
+        for event in read_events(path):
+            has_graph |= bool(event.graph_def)
+            for value in event.summary.value:
+                steps[value.tag] = max(steps.get(value.tag, -1), event.step)
+    return steps, has_graph

@@ -1,0 +1,265 @@
+"""Trials until the accuracy criterion holds: each is a quantization, its accuracy, and a run in TensorBoard.
+
+What a strategy wants to try next depends on nothing but what came of its earlier trials. A search that was
+interrupted therefore goes on by running the strategy again and answering from the history what is known already.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inc_tb.data import load_function, split_function
+from inc_tb.errors import ModelError, UsageError
+from inc_tb.frameworks.ops import Array
+from inc_tb.frameworks.protocols import Quantizer
+from inc_tb.records import Trial
+from inc_tb.search.simulation import Comparison
+from inc_tb.tuning.attempt import Attempt, key_of
+from inc_tb.tuning.calibration import calibration_data
+from inc_tb.tuning.criterion import Criterion
+from inc_tb.tuning.files import is_file, stored, suffix_by
+from inc_tb.tuning.history import History
+from inc_tb.tuning.objectives import Evaluate, Objectives
+from inc_tb.tuning.quantizers import find_quantizer
+from inc_tb.tuning.runner import TrialRunner
+from inc_tb.tuning.strategies import Strategy, find_strategy
+
+Calibration = str | PathLike[str] | Mapping[str, Array] | Array | Iterable[Any]
+
+
+@dataclass
+class Tuned:
+    """What a tuning has found. `best` meets the criterion with the fewest ops in fp32, or else loses the least."""
+
+    baseline: float
+    target: float
+    met: bool
+    best: Trial
+    model: Path
+    """Where the best model is saved: as a file to run, or for PyTorch the state_dict of `quantized`."""
+    reason: str
+    """Why it ended there."""
+    trials: list[Trial] = field(default_factory=list)
+    quantizations: int = 0
+    evaluations: int = 0
+    simulations: int = 0
+    """Subsets that were evaluated in the simulated model."""
+    wall_s: float = 0.0
+    comparison: dict[str, Comparison] = field(default_factory=dict)
+    """The outputs of fp32, of the simulation of all int8, and of the real one, where there was a simulation."""
+    recipe: str = ""
+    """The config of the best trial for the tool that made it."""
+    quantized: Any = None
+    """The best model itself, or its path."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What `inc-tb tune --json` prints."""
+
+        def of(trial: Trial) -> dict[str, Any]:
+            return {
+                "trial": trial.name, "accuracy": trial.accuracy, "fallback": trial.fallback,
+                "objectives": trial.objectives, "wall_s": trial.wall_s, "config": trial.config, "notes": trial.notes,
+            }  # fmt: skip
+
+        names = (
+            "baseline",
+            "target",
+            "met",
+            "reason",
+            "quantizations",
+            "evaluations",
+            "simulations",
+            "wall_s",
+            "recipe",
+        )
+        found = {name: getattr(self, name) for name in names}
+        found["comparison"] = msgspec.to_builtins(self.comparison)
+        return {**found, "model": str(self.model), "best": of(self.best), "trials": [of(t) for t in self.trials]}
+
+
+def tune(
+    model: Any,
+    calibration: Calibration,
+    evaluate: str | Evaluate,
+    *,
+    tolerance: float = 0.01,
+    relative: bool = True,
+    higher_is_better: bool = True,
+    strategy: str | Strategy = "probe",
+    max_trials: int = 100,
+    timeout: float = 0,
+    objectives: Objectives = ("latency", "size"),
+    quantizer: str | Quantizer | None = None,
+    logdir: str | PathLike[str] = "nc_workspace",
+    resume: bool = False,
+    samples: int | None = None,
+    probe_s: float = 60.0,
+    diagnosis_samples: int = 8,
+    profile_runs: int = 0,
+    progress: Callable[[Trial, bool], None] | None = None,
+    probing: Callable[[int, int], None] | None = None,
+) -> Tuned:
+    """Find the smallest set of ops that must stay in fp32 for the accuracy to hold, and prove it.
+
+    `calibration` is data as for `diagnose`; `evaluate` gets the path of a candidate model (PyTorch: the module itself)
+    and returns its accuracy, or is "file.py:function". A `timeout` of 0 stops at the first trial that meets the
+    criterion; a number of seconds is used up for a better one. `strategy` is a name, a generator function as those in
+    `inc_tb.tuning.strategies`, or "file.py:function"; `quantizer` is an object as inc_tb.Quantizer describes it, or
+    "file.py:function" that returns one. Every trial is a run below `logdir`; with `resume` a
+    tuning that was interrupted goes on there. `samples` limits the calibration data, `probe_s` the time for the
+    simulation, `diagnosis_samples` what each trial is diagnosed with (0: not at all), and `profile_runs` is how often
+    it is run to time its ops (0: not at all). `objectives` are measured for every trial: "latency", "throughput",
+    "size", "memory", or functions like `evaluate`. `progress` is called after each trial, and told whether it is the
+    best so far; `probing` with the subsets simulated and how many there will be.
+    """
+    limits = (
+        ("tolerance", tolerance, 0), ("max_trials", max_trials, 1), ("timeout", timeout, 0),
+        ("profile_runs", profile_runs, 0),
+    )  # fmt: skip
+    for name, value, least in limits:
+        if value < least:
+            raise UsageError(f"{name}={value} was given; expected {least} or more.")
+    strategy_name, chosen = find_strategy(strategy)
+    told = evaluate
+    if not callable(evaluate):
+        evaluate = load_function(*split_function(evaluate))
+    runner = TrialRunner(
+        model, calibration, evaluate, Criterion(tolerance, relative, higher_is_better),
+        quantizer=find_quantizer(quantizer, model), objectives=objectives,
+        logdir=Path(logdir), samples=samples, probe_s=probe_s, diagnosis_samples=diagnosis_samples,
+        profile_runs=profile_runs, probing=probing,
+    )  # fmt: skip
+    about = {
+        "strategy": strategy_name, "model": runner.model_digest, "samples": samples, "probe_s": probe_s,
+        "criterion": vars(runner.criterion), "settings": dict(runner.quantizer.settings),
+        "calibration": runner.data_digest(), "diagnosis_samples": diagnosis_samples,
+    }  # fmt: skip
+    if isinstance(told, str | PathLike):
+        about["evaluate"] = str(Path(told).absolute())
+    places = {"model": model, "calibration": calibration}
+    given = {name: str(Path(p).absolute()) for name, p in places.items() if isinstance(p, str | PathLike)}
+    with runner:
+        history = History(Path(logdir), about, {**given, "samples": samples}, resume=resume)
+        return _search(runner, history, (strategy_name, chosen), max_trials, timeout, progress)
+
+
+def _search(
+    runner: TrialRunner,
+    history: History,
+    strategy: tuple[str, Strategy],
+    max_trials: int,
+    timeout: float,
+    progress: Callable[[Trial, bool], None] | None,
+) -> Tuned:
+    began = time.monotonic()
+    if history.baseline is None:
+        history.set_baseline(runner.accuracy(runner.model()))
+    runner.baseline = history.baseline or 0.0
+    name, start = strategy
+    attempts = start(runner)
+    tried: dict[str, Attempt] = {}
+    is_new = False
+    reason = ""
+    try:
+        attempt = next(attempts)
+        while not reason:
+            trial = history.trial(key_of(attempt))
+            if trial is None:
+                trial = runner.carry_out(attempt, history.next_name())
+                if attempt.proves is not None and runner.is_met(trial):
+                    attempt.proves()
+                history.add(key_of(attempt), trial)
+                is_new = True
+            runner.trials.append(trial)
+            tried[trial.name] = attempt
+            if is_new:  # while trials are answered from the history, a better model may be on disk already
+                _save_best(runner, history, tried)
+            if progress is not None:
+                progress(trial, runner.best is trial)
+            reason = _why_stop(runner, trial, max_trials, timeout, time.monotonic() - began)
+            if not reason:
+                attempt = attempts.send(trial)
+    except StopIteration:
+        reason = f"the strategy {name} has nothing more to try"
+    except ModelError as error:
+        reason = str(error)
+        if not runner.trials:
+            raise
+    except KeyboardInterrupt:
+        reason = "interrupted, and can be resumed"
+        if not runner.trials:
+            raise
+    _save_best(runner, history, tried)
+    return _tuned(runner, tried, reason, time.monotonic() - began)
+
+
+def _save_best(runner: TrialRunner, history: History, tried: Mapping[str, Attempt]) -> None:
+    best = runner.best
+    if history.saved != best.name or not runner.best_model.exists():
+        runner.save(tried[best.name])
+        history.mark_saved(best.name)
+
+
+def _why_stop(runner: TrialRunner, trial: Trial, max_trials: int, timeout: float, elapsed: float) -> str:
+    if timeout <= 0 and runner.is_met(trial):
+        return "the first trial that meets the criterion ends the search"
+    if len(runner.trials) >= max_trials:
+        return f"all {max_trials} trials are used up"
+    return f"the {timeout:g} s are used up" if 0 < timeout < elapsed else ""
+
+
+def _tuned(runner: TrialRunner, tried: Mapping[str, Attempt], reason: str, wall_s: float) -> Tuned:
+    best, target = runner.best, runner.criterion.target(runner.baseline)
+    met = runner.is_met(best)
+    if not met:
+        sign = "at least" if runner.criterion.higher_is_better else "at most"
+        has = "no accuracy" if best.accuracy is None else f"{best.accuracy:.4g}"
+        reason = f"the best has {has}, {sign} {target:.4g} is wanted; {reason}"
+    return Tuned(
+        runner.baseline, target, met, best, runner.best_model, reason, runner.trials, runner.quantizations,
+        runner.evaluations, runner.simulated, wall_s, runner.comparison,
+        _start_of_recipe(runner) + runner.quantizer.recipe(best.config, best.fallback),
+        runner.best_quantized(tried[best.name]),
+    )  # fmt: skip
+
+
+def _start_of_recipe(runner: TrialRunner) -> str:
+    if not is_file(runner.reference):
+        return ""
+    return f"model_input = {str(runner.prepared)!r}  # your model, as it was quantized\n"
+
+
+def rebuild(
+    model: Any,
+    calibration: Calibration,
+    trial: Trial,
+    target: str | PathLike[str] | None = None,
+    *,
+    logdir: str | PathLike[str] = "nc_workspace",
+    samples: int | None = None,
+    quantizer: str | Quantizer | None = None,
+) -> Path:
+    """The model of a trial once more, from what its record says; without a `target` beside the trial's run."""
+    tool = find_quantizer(quantizer, model, trial.config)
+    if set(trial.config) != set(tool.settings):
+        raise UsageError(
+            f"{trial.name}: its config has {sorted(trial.config)}, this quantizer takes {sorted(tool.settings)}. "
+            "Rebuild a trial with the quantizer that made it."
+        )
+    with tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
+        prepared = tool.prepare(model, Path(folder))
+        data = calibration_data(prepared, calibration, samples)
+        suffix = suffix_by(tool, prepared)
+        place = Path(folder, f"rebuilt{suffix}")
+        made = tool.quantize(prepared, place, data, trial.config, trial.fallback)
+        # A folder needs a name of its own beside that of the run.
+        beside = Path(logdir, f"{trial.name}{suffix or '-model'}")
+        return stored(place if made is None else made, beside if target is None else Path(target))

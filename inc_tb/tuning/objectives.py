@@ -1,0 +1,119 @@
+"""What a trial is measured by: functions of the user, and latency, throughput, size and memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from inc_tb.data import load_function, split_function
+from inc_tb.errors import UsageError
+from inc_tb.frameworks.models import measure_size, open_results
+from inc_tb.frameworks.ops import Batch
+from inc_tb.tuning.files import is_file, name_of
+
+Evaluate = Callable[[Any], float]
+"""Gets the path of a model, or the model itself where its quantizer makes objects."""
+Objectives = Mapping[str, Evaluate] | Sequence[str | Evaluate]
+
+_CLEAR_REFS = Path("/proc/self/clear_refs")
+_THROUGHPUT_SAMPLES = 16
+_LEAST_RUNS, _MOST_RUNS, _LATENCY_S = 5, 50, 0.5
+
+
+def measure_latency(model: Any, batch: Batch) -> float:
+    """Milliseconds that a model takes for this batch, the median of some runs."""
+    run = open_results(model)
+    times: list[float] = []
+    run(batch)
+    began = time.perf_counter()
+    while len(times) < _LEAST_RUNS or (time.perf_counter() - began < _LATENCY_S and len(times) < _MOST_RUNS):
+        start = time.perf_counter()
+        run(batch)
+        times.append(time.perf_counter() - start)
+    return 1000 * float(np.median(times))
+
+
+def measure_throughput(model: Any, batch: Batch) -> float:
+    """Samples a second, in batches like this."""
+    samples = next((len(array) for array in batch.values() if array.ndim), 1)
+    return 1000 * samples / measure_latency(model, batch)
+
+
+def measure_memory(model: Any, batch: Batch) -> float:
+    """Megabytes by which the process grows at its peak while the model is opened and run; Linux only."""
+    if not _CLEAR_REFS.exists():
+        raise UsageError(f"memory was asked for on {sys.platform}; it can be measured on Linux only. Leave it out.")
+    held = 0.0 if isinstance(model, str | PathLike | bytes) else measure_size(model) / 1000
+    gc.collect()
+    with suppress(AttributeError):  # of the GNU C library only
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed before would hide what is taken now
+    before = _resident_mb("VmRSS")
+    _CLEAR_REFS.write_text("5")  # the peak starts anew
+    open_results(model)(batch)
+    return max(0.0, _resident_mb("VmHWM") - before) + held
+
+
+def _resident_mb(name: str) -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))
+
+
+def named_objectives(given: Objectives, batch_of: Callable[[int], Batch]) -> dict[str, Evaluate]:
+    """Name -> what measures it; `batch_of` gives a batch of so many samples."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    known: dict[str, tuple[str, Evaluate]] = {
+        "size": ("size_kb", measure_size),
+        "latency": ("latency_ms", lambda model: measure_latency(model, batch_of(1))),
+        "throughput": ("samples_per_s", lambda model: measure_throughput(model, batch_of(_THROUGHPUT_SAMPLES))),
+        "memory": ("memory_mb", lambda model: measure_memory(model, batch_of(1))),
+    }
+    found: dict[str, Evaluate] = {}
+    for objective in given:
+        if callable(objective):
+            found[getattr(objective, "__name__", type(objective).__name__)] = objective
+        elif objective in known:
+            name, function = known[objective]
+            found[name] = function
+        elif ":" in objective:
+            found[objective.rpartition(":")[2]] = load_function(*split_function(objective))
+        else:
+            expected = f"{', '.join(known)} or file.py:function"
+            raise UsageError(f"objective {objective!r} was given; expected {expected}.")
+    return found
+
+
+def told_by(what: str, function: Evaluate, model: Any) -> Any:
+    """What a function of the user returns for a model, which it gets as a path if it is a file."""
+    try:
+        return function(str(model) if is_file(model) else model)
+    except Exception as error:  # the user's own code may raise anything
+        given = f"the path of a {model.suffix} file" if is_file(model) and model.suffix else "the model"
+        raise UsageError(
+            f"{what} failed on {name_of(model)}: {type(error).__name__}: {error}. It gets {given} and must return a "
+            "number."
+        ) from error
+
+
+def as_number(value: Any, what: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"{what} returned {value!r}; expected a finite number.") from None
+
+
+def finite_number(value: Any, what: str) -> float:
+    found = as_number(value, what)
+    if not math.isfinite(found):
+        raise UsageError(f"{what} returned {value!r}; expected a finite number.")
+    return found

@@ -1,0 +1,284 @@
+"""Carries out the trials that a strategy asks for, and measures what it wants to know."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from inc_tb.advise.diagnose import diagnose
+from inc_tb.advise.effects import with_kept
+from inc_tb.data import digest, take
+from inc_tb.errors import IncTbError, ModelError, UsageError
+from inc_tb.frameworks.models import digest_model, open_results, open_switches, read_inputs
+from inc_tb.frameworks.ops import Batch
+from inc_tb.frameworks.protocols import Quantizer
+from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.profiling.run import profile
+from inc_tb.records import Trial
+from inc_tb.search.journal import Journal
+from inc_tb.search.simulation import Comparison, Simulation
+from inc_tb.tuning.attempt import Attempt, key_of
+from inc_tb.tuning.calibration import calibration_data
+from inc_tb.tuning.criterion import Criterion
+from inc_tb.tuning.files import is_file, name_of, remove, stored, suffix_by, suffix_of
+from inc_tb.tuning.objectives import Evaluate, Objectives, as_number, finite_number, named_objectives, told_by
+
+BEST_MODEL = "best_model"
+PREPARED_MODEL = "prepared_model"
+SIMULATIONS = "simulations"
+_SAMPLES = 16
+_SCREEN_SAMPLES = 4
+_MODELS_KEPT = 3
+
+
+class TrialRunner:
+    """Carries out what a strategy asks for, and keeps count."""
+
+    def __init__(
+        self, model: Any, calibration: Any, evaluate: Evaluate, criterion: Criterion, *, quantizer: Quantizer,
+        objectives: Objectives, logdir: Path, samples: int | None, probe_s: float, diagnosis_samples: int,
+        profile_runs: int, probing: Callable[[int, int], None] | None,
+    ) -> None:  # fmt: skip
+        self.criterion = criterion
+        self.quantizer = quantizer
+        self.probe_s = probe_s
+        self.probing = probing
+        self.trials: list[Trial] = []
+        self.baseline = math.nan
+        self.quantizations = self.evaluations = 0
+        self.comparison: dict[str, Comparison] = {}
+        self._model = model
+        self._evaluate = evaluate
+        self.logdir = logdir
+        self._diagnosis_samples = diagnosis_samples
+        self._profile_runs = profile_runs
+        read_inputs(model)
+        if logdir.exists() and not logdir.is_dir():
+            raise UsageError(f"{logdir}: is a file; expected a folder to write to. Choose another place.")
+        self._objectives = named_objectives(objectives, lambda samples: self._first(samples)[0])
+        self._folder = tempfile.TemporaryDirectory(prefix="inc_tb_tune_")
+        try:
+            self.reference = quantizer.prepare(model, Path(self._folder.name))
+            self.batches = calibration_data(self.reference, calibration, samples)
+            # Once: a function that gives the data may shuffle them.
+            self._sample = take(self.batches, _SAMPLES, read_inputs(self.reference))
+        except BaseException:
+            self._folder.cleanup()
+            raise
+        self._suffix = suffix_by(quantizer, self.reference)
+        self.best_model = logdir / f"{BEST_MODEL}{self._suffix}"
+        self.prepared = logdir / f"{PREPARED_MODEL}{suffix_of(self.reference)}"
+        self.model_digest = digest_model(self.reference)
+        self._simulated = 0
+        self._made: dict[str, Any] = {}
+        self._simulations: dict[str, dict[int, Simulation]] = {}
+        """By attempt and by number of samples."""
+        self._diagnoses: dict[str, Diagnosis] = {}
+
+    def __enter__(self) -> TrialRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    # What came of it
+
+    @property
+    def best(self) -> Trial:
+        """The one that meets the criterion with the fewest ops in fp32, or else loses the least."""
+        return min(self.trials, key=self._badness)
+
+    def is_met(self, trial: Trial) -> bool:
+        return trial.accuracy is not None and self.criterion.is_met(trial.accuracy, self.baseline)
+
+    def loss(self, trial: Trial) -> float:
+        """How much accuracy is lost against fp32."""
+        return math.inf if trial.accuracy is None else self.criterion.loss(trial.accuracy, self.baseline)
+
+    @property
+    def simulated(self) -> int:
+        """Subsets that were evaluated in a simulation."""
+        return self._simulated + sum(s.evaluations for of in self._simulations.values() for s in of.values())
+
+    @property
+    def allowed(self) -> float:
+        """How much may be lost."""
+        return self.criterion.loss(self.criterion.target(self.baseline), self.baseline)
+
+    def _badness(self, trial: Trial) -> tuple[float, ...]:
+        if self.is_met(trial):
+            return 0, len(trial.fallback) + len(trial.config.get("int16_tensors", ())), self.loss(trial)
+        return 1, self.loss(trial), len(trial.fallback)
+
+    # One trial
+
+    def carry_out(self, attempt: Attempt, name: str) -> Trial:
+        began = time.monotonic()
+        notes = [attempt.note] if attempt.note else []
+        accuracy: float | None = None
+        objectives: dict[str, float] = {}
+        made: Any = None
+        try:
+            made = self.quantized(attempt)
+            run = open_results(made)  # what the runtime cannot open or run is a failed trial, not a failed evaluation
+            if not is_file(made):
+                run(self._first(1)[0])
+        except ModelError as error:
+            made = None
+            notes.append(str(error))
+        if made is not None:
+            found = self.evaluated(made)
+            accuracy = found if math.isfinite(found) else None
+            notes += [] if accuracy is not None else [f"evaluate returned {found}"]
+            objectives = {key: self._objective(key, function, made) for key, function in self._objectives.items()}
+        trial = Trial(
+            name, accuracy, self.baseline, list(attempt.keep), dict(attempt.settings), objectives,
+            notes=notes, target=self.criterion.target(self.baseline),
+            lower_is_better=not self.criterion.higher_is_better,
+        )  # fmt: skip
+        self._log(trial, attempt, made is not None, began)
+        return trial
+
+    def _log(self, trial: Trial, attempt: Attempt, is_made: bool, began: float) -> None:
+        from inc_tb.store.writer import SummaryWriter
+
+        folder = self.logdir / trial.name
+        if folder.exists():  # of a trial that was cut off before the history had it
+            shutil.rmtree(folder)
+        times = None
+        if is_made and self._profile_runs:
+            try:
+                made, first = self.quantized(attempt), self._first(1)
+                times = profile(self.reference, first, quantized=made, runs=self._profile_runs)
+            except IncTbError as error:
+                trial.notes.append(f"not profiled: {error}")
+        with SummaryWriter(folder) as writer:
+            if is_made and self._diagnosis_samples:
+                try:
+                    found = self.diagnosis(attempt)
+                    writer.add_diagnosis(times.join(found) if times is not None else found)
+                except IncTbError as error:
+                    trial.notes.append(f"not diagnosed: {error}")
+            if times is not None:
+                writer.add_profile(times)
+            trial.wall_s = time.monotonic() - began
+            writer.add_trial(trial)
+
+    def accuracy(self, model: Any) -> float:
+        return finite_number(self.evaluated(model), "evaluate")
+
+    def evaluated(self, model: Any) -> float:
+        """What the user's function says; a ruined model's loss may be infinite."""
+        self.evaluations += 1
+        return as_number(told_by("evaluate", self._evaluate, self._shown(model)), "evaluate")
+
+    def _shown(self, model: Any) -> Any:
+        return self.quantizer.shown(model) if hasattr(self.quantizer, "shown") else model
+
+    def _objective(self, name: str, function: Evaluate, model: Any) -> float:
+        return finite_number(told_by(f"objective {name}", function, self._shown(model)), name)
+
+    def save(self, attempt: Attempt) -> None:
+        """As the best model so far."""
+        try:
+            stored(self.quantized(attempt), self.best_model)
+            if is_file(self.reference):
+                stored(self.reference, self.prepared)  # from which the recipe makes it
+        except ModelError:
+            return  # the trial says why there is no model
+
+    def best_quantized(self, attempt: Attempt) -> Any:
+        """The best model, or where it is; None where it could not be made."""
+        if is_file(self.reference):
+            return self.best_model
+        try:
+            return self.quantized(attempt)
+        except ModelError:
+            return None  # the trial says why
+
+    # What strategies ask
+
+    def quantized(self, attempt: Attempt) -> Any:
+        """The model of an attempt; the last few are kept."""
+        key = key_of(attempt)
+        if key not in self._made:
+            while len(self._made) >= _MODELS_KEPT:
+                forgotten = self._made.pop(next(iter(self._made)))
+                if is_file(forgotten):
+                    remove(forgotten)
+            target = Path(self._folder.name, f"{key}{self._suffix}")
+            self.quantizations += 1
+            try:
+                made = self.quantizer.quantize(self.reference, target, self.batches, attempt.settings, attempt.keep)
+            except IncTbError:
+                raise
+            except Exception as error:  # a quantizer of others may raise anything
+                raise ModelError(f"the quantizer failed: {type(error).__name__}: {error}") from error
+            self._made[key] = target if made is None else made
+        return self._made[key]
+
+    def units(self, attempt: Attempt) -> list[str]:
+        switches = open_switches(self.reference, self.quantized(attempt))
+        switches.trace(self._sample[0])
+        return [unit.name for unit in switches.units]
+
+    def diagnosis(self, attempt: Attempt) -> Diagnosis:
+        """On few samples: enough to see what is wrong, cheap enough for every trial."""
+        key = key_of(attempt)
+        if key not in self._diagnoses:
+            batches = self._first(self._diagnosis_samples or _SCREEN_SAMPLES)
+            found = diagnose(self.reference, self.quantized(attempt), batches)
+            found.reference = name_of(self.model())
+            found.quantized = f"{found.reference}, quantized" + (
+                f", {len(attempt.keep)} ops in fp32" if attempt.keep else ""
+            )
+            self._diagnoses = {key: with_kept(found, attempt.keep)}
+        return self._diagnoses[key]
+
+    def simulation(self, attempt: Attempt, samples: int = _SAMPLES) -> Simulation:
+        known = self._simulations.setdefault(key_of(attempt), {})
+        if samples not in known:
+            other = next(iter(known.values()), None)
+            model = other.model if other is not None else open_switches(self.reference, self.quantized(attempt))
+            made = Simulation(model, self._sample, samples=samples)
+            name = f"{key_of(attempt)}-{samples}"
+            made.remember(Journal(self.logdir / SIMULATIONS / f"{name}.jsonl"), name + self.model_digest)
+            known[samples] = made
+        return known[samples]
+
+    def forget_simulations(self, but: Attempt) -> None:
+        before = self.simulated
+        self._simulations = {key: s for key, s in self._simulations.items() if key == key_of(but)}
+        self._simulated += before - self.simulated
+
+    def real_error(self, attempt: Attempt, simulation: Simulation) -> float:
+        """Of a really quantized model's results, on the samples of the simulation."""
+        run = open_results(self.quantized(attempt))
+        return simulation.compared([run(batch) for batch in simulation.batches]).error
+
+    def log_probed(self, trial: Trial, diagnosis: Diagnosis) -> None:
+        """The diagnosis of a trial once more, with what the simulation has found out since."""
+        from inc_tb.store.reader import load
+        from inc_tb.store.writer import SummaryWriter
+
+        if self._diagnosis_samples:
+            times = load(self.logdir / trial.name).profile
+            with SummaryWriter(self.logdir / trial.name) as writer:
+                writer.update_diagnosis(times.join(diagnosis) if times is not None else diagnosis)
+
+    def _first(self, samples: int) -> list[Batch]:
+        return take(self._sample, samples, read_inputs(self.reference))
+
+    def data_digest(self) -> str:
+        """Of the first calibration data."""
+        return digest(self._sample)
+
+    def model(self) -> Any:
+        """The fp32 model as it was given, where that can be evaluated."""
+        return Path(self._model) if isinstance(self._model, str | PathLike) else self.reference

@@ -1,0 +1,35 @@
+// All views, in the order of their tabs; the first one opens. To add one, copy SkeletonView.tsx and list it here.
+
+import type { ComponentType } from "preact";
+import graphCss from "./graph.css";
+import { OpsView } from "./OpsView.tsx";
+import { ProfileView } from "./ProfileView.tsx";
+import profileCss from "./profile.css";
+import { SuggestionsView } from "./SuggestionsView.tsx";
+import suggestionsCss from "./suggestions.css";
+import { TrialsView } from "./TrialsView.tsx";
+import trialsCss from "./trials.css";
+
+/** `load` fetches the code of a large view when it is opened first. */
+export type View = {
+  /** In the link, and in state.view. */
+  id: string;
+  title: string;
+  /** Whether there is nothing to show of a run that was never diagnosed. */
+  needsDiagnosis: boolean;
+  css?: string;
+} & ({ component: ComponentType } | { load: () => Promise<ComponentType> });
+
+export const VIEWS: readonly View[] = [
+  { id: "ops", title: "Ops", needsDiagnosis: true, component: OpsView },
+  { id: "suggestions", title: "Suggestions", needsDiagnosis: true, component: SuggestionsView, css: suggestionsCss },
+  { id: "trials", title: "Trials", needsDiagnosis: false, component: TrialsView, css: trialsCss },
+  { id: "profile", title: "Profile", needsDiagnosis: false, component: ProfileView, css: profileCss },
+  {
+    id: "graph",
+    title: "Graph",
+    needsDiagnosis: true,
+    load: () => import("./GraphView.tsx").then(({ GraphView }) => GraphView),
+    css: graphCss,
+  },
+];

@@ -1,0 +1,134 @@
+"""A training in two processes: each diagnoses its shard, and all have the diagnosis of the whole."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import inc_tb
+from inc_tb.errors import UsageError
+from inc_tb.measure import shards as merge
+from inc_tb.measure.stats import PairStats
+from tests.waiting import PATIENCE_S
+
+MODELS = textwrap.dedent(
+    """
+    import sys, warnings
+    warnings.simplefilter("ignore")
+    import numpy as np, torch
+    from torch import nn
+    import inc_tb
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).eval()
+    quantized = torch.ao.quantization.quantize_dynamic(model)
+    batches = [torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(i)) * (1 + 10 * i) for i in range(4)]
+
+
+    def save(diagnosis, path):
+        arrays = {f"op:{name}": array for name, array in diagnosis.ops.items() if array.dtype != object}
+        for row in diagnosis.histograms:
+            arrays[f"histogram:{row.op}:{row.role}"] = np.array([row.top, *row.reference, *row.quantized, *row.error])
+        np.savez(path, samples=diagnosis.samples, **arrays)
+    """
+)
+WORKER = MODELS + textwrap.dedent(
+    """
+    from torch import distributed
+    rank = int(sys.argv[1])
+    distributed.init_process_group("gloo", rank=rank, world_size=2)
+    if sys.argv[3] == "shards":
+        found = inc_tb.diagnose(model, quantized, batches[2 * rank : 2 * rank + 2], distributed=True)
+        save(found, f"{sys.argv[2]}/rank{rank}.npz")
+    else:
+        shard = batches[:2] if rank else [torch.randn(3, 1, 8, 8, 1)]
+        try:
+            inc_tb.diagnose(model, quantized, shard, distributed=True)
+        except inc_tb.IncTbError as error:
+            open(f"{sys.argv[2]}/error{rank}.txt", "w").write(str(error))
+    distributed.destroy_process_group()
+    """
+)
+
+
+def run_ranks(folder: Path, what: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    there = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    there["GLOO_SOCKET_IFNAME"] = "lo"  # nothing listens beyond this machine
+    commands = [[sys.executable, "-c", WORKER, str(rank), str(folder), what] for rank in range(2)]
+    running = [subprocess.Popen(c, env=there, stderr=subprocess.PIPE, text=True) for c in commands]
+    for process in running:
+        _, errors = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0, errors
+
+
+def read(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as stored:  # noqa: TID251
+        return dict(stored)
+
+
+@pytest.mark.slow
+def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
+    run_ranks(tmp_path, "shards")
+    names: dict[str, object] = {}
+    exec(MODELS + f"save(inc_tb.diagnose(model, quantized, batches), {str(tmp_path / 'whole.npz')!r})", names)
+    whole, first, second = (read(tmp_path / f"{name}.npz") for name in ("whole", "rank0", "rank1"))
+    assert set(whole) == set(first) == set(second)
+    for name in whole:
+        np.testing.assert_array_equal(first[name], second[name], err_msg=name)
+        if name.startswith("histogram") or name.endswith(("_min", "_max", "max_abs", "clipped", "params")):
+            np.testing.assert_array_equal(whole[name], first[name], err_msg=name)
+        else:  # of sums of the same numbers in another order; differences of them lose some of the sixteen digits
+            np.testing.assert_allclose(first[name], whole[name], rtol=1e-9, err_msg=name)
+    assert whole["samples"] == 12
+
+
+def test_packing_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of numbers whose sums are exact, every statistic of two shards is that of the whole, bit for bit."""
+    x = np.random.default_rng(0).integers(-64, 64, (8, 3, 5)).astype(np.float32) / 4
+    y = np.round(x)
+    whole, shards = PairStats(1), [PairStats(1), PairStats(1)]
+    whole.update(x, y)
+    sent: list[bytes] = []
+    monkeypatch.setattr(merge, "_gathered", lambda data: [*sent, data])
+    for shard, part in zip(shards, (slice(0, 3), slice(3, 8)), strict=True):
+        shard.update(x[part], y[part])
+        found, samples = merge.merged_over_ranks({("op", "output"): shard, ("op", "weight"): whole}, 4)
+        sent.append(merge.msgspec.msgpack.encode(_message(shard, whole)))
+    assert samples == 8
+    for role in ("output", "weight"):
+        merged = found["op", role]
+        np.testing.assert_array_equal(merged.sums, whole.sums)
+        np.testing.assert_array_equal(merged.extremes, whole.extremes)
+        for mine, theirs in zip(merged._histograms(), whole._histograms(), strict=True):
+            assert mine.top == theirs.top
+            np.testing.assert_array_equal(mine.counts, theirs.counts)
+
+
+def _message(output: PairStats, weight: PairStats) -> object:
+    stats = {("op", "output"): output, ("op", "weight"): weight}
+    return merge._Message(4, "", [merge._packed(key, value) for key, value in stats.items()])
+
+
+@pytest.mark.slow
+def test_when_one_process_fails_all_say_so(tmp_path: Path) -> None:
+    run_ranks(tmp_path, "failing")
+    here, there = ((tmp_path / f"error{rank}.txt").read_text() for rank in range(2))
+    assert "rank 0: " in here
+    assert here == there
+
+
+def test_outside_of_a_distributed_training_it_is_an_error() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    with pytest.raises(UsageError, match="init_process_group"):
+        inc_tb.diagnose(model, model, [torch.zeros(1, 2)], distributed=True)
