@@ -21,7 +21,7 @@ def write(
 ) -> str:
     """`tensors` and `modules` have what each op writes, and the PyTorch module it belongs to, where that is known."""
     if not ops:  # neither a comma nor a line where there is no item
-        return recipe.before + recipe.after.lstrip(",\n")
+        return recipe.before.rstrip("\n") + recipe.after.lstrip(",\n")
     by_pattern = bool(patterns) and "{pattern}" in recipe.item
     words = [{"pattern": p} for p in patterns] if by_pattern else [_words(name, tensors, modules) for name in ops]
     if "{module}" in recipe.item:

@@ -39,4 +39,4 @@ def test_mxnet_resnet(tmp_path: Path) -> None:
         assert logged is not None
         assert logged.accuracy == pytest.approx(accuracy, abs=1e-4)
         assert set(logged.objectives) == {"top5", "cost_s", "validation_ms", "speed_up", "top1_loss_percent"}
-    assert 'exclude_layers=[\n        "sg_mkldnn_conv' in printed
+    assert 'exclude_layers = [\n    "sg_mkldnn_conv' in printed

@@ -333,6 +333,6 @@ def test_a_failing_function_is_told_what_it_gets(tmp_path: Path) -> None:
     def broken(path: str) -> float:
         raise KeyError(Path(path).suffix)
 
-    with pytest.raises(UsageError, match=r"'\.tflite'.*the path of a TFLite model") as raised:
+    with pytest.raises(UsageError, match=r"'\.tflite'.*the path of a \.tflite file") as raised:
         tune(HARD, images(), broken, logdir=tmp_path)
     assert "\n" not in str(raised.value)
