@@ -53,7 +53,8 @@ OLD_PYTHON = $(shell $(PYTHON) -c "import sys; print('yes' if sys.version_info <
 
 OLD_VENVS = $(if $(OLD_PYTHON),$(INC2_VENV)/ready $(MXNET_VENV)/ready)
 
-tests: tests-page tests-main tests-old
+# The old tools' venvs come first: configs are tried in them, which would else make their own.
+tests: tests-page $(OLD_VENVS) tests-main tests-old
 
 # These suites have one process each, so that two of them take as long as one.
 tests-old: $(OLD_VENVS)

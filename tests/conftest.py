@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ pytest.register_assert_rewrite(
     "tests.frameworks.torch_zoo", "tests.mxnet.zoo",
 )  # fmt: skip
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # not everywhere by default, and int8 kernels need it
+# A shell that runs the tests in the background has its children ignore it; what tests start and interrupt must not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # A shared machine may stall for longer than a test takes.
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")

@@ -58,6 +58,18 @@ def all_on(simulation: Simulation) -> Array:
     return simulation.model.run(simulation.batches[0], simulation.sites_without(())).results[0]
 
 
+def test_scores_are_found_behind_a_reshape() -> None:
+    inputs = keras.Input((6,), name="x")
+    chances = layers.Softmax(name="chances")(layers.Dense(5, name="fc")(inputs))
+    model = keras.Model(inputs, layers.Reshape((5, 1), name="tall")(chances))
+    samples = np.random.default_rng(0).normal(size=(32, 6)).astype(np.float32)
+    simulation = Pair(model, zoo.lite(model, "int8", samples), samples).simulation
+    found = simulation.model.run(simulation.batches[0], ())
+    kernel, bias = (np.asarray(w) for w in model.get_layer("fc").weights)
+    np.testing.assert_allclose(found.scores[0], samples @ kernel + bias, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.results[0], model(samples), rtol=1e-5)
+
+
 def steps(simulated: Array, real: Array) -> float:
     """How far apart two results are at most, in 255th parts of their range."""
     return float(np.abs(simulated - real).max() / np.ptp(real) * 255)

@@ -17,6 +17,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 from inc_tb.errors import MismatchError, ModelError
+from inc_tb.frameworks.edges import before_softmax
 from inc_tb.frameworks.onnx.adapter import describe_input
 from inc_tb.frameworks.onnx.graph import PASS_THROUGH, Graph
 from inc_tb.frameworks.onnx.match import Matching
@@ -27,7 +28,8 @@ from inc_tb.frameworks.ops import Array, Batch, Input, Unit
 from inc_tb.frameworks.protocols import Outputs, Switchable
 
 MASK = "inc_tb_mask"
-_TO_SCORES = {*PASS_THROUGH, "Cast", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"}
+_SOFTMAX = {"Softmax", "LogSoftmax"}
+_PASSING = {*PASS_THROUGH, "Cast", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"}
 _SIXTEEN_BITS = {"int16", "uint16"}
 _LARGEST = 2**31 - 1
 
@@ -48,20 +50,14 @@ class OnnxSwitches(Switchable):
         self.notes = self._found.notes
         names = [name for site in self.sites for name in (site.name, site.instead) if name]
         self._place = {name: i for i, name in enumerate(names)}
-        self._scores, self._results = self._find_scores(), self._reference.model.outputs
+        self._results = self._reference.model.outputs
+        self._scores = [before_softmax(output, self._maker, _SOFTMAX, _PASSING) for output in self._results]
         self._session: ort.InferenceSession | None = None
         self._real: ort.InferenceSession | None = None
 
-    def _find_scores(self) -> list[str]:
-        """The model's results, those of a softmax as the scores before it: where a result is sure, they still tell."""
-        found = []
-        for output in self._reference.model.outputs:
-            tensor = output
-            while (node := self._reference.model.producer.get(tensor)) is not None and node.op_type in _TO_SCORES:
-                tensor = node.input[0]
-            is_softmax = node is not None and node.op_type in ("Softmax", "LogSoftmax")
-            found.append(node.input[0] if node is not None and is_softmax else output)
-        return found
+    def _maker(self, tensor: str) -> tuple[str, str] | None:
+        node = self._reference.model.producer.get(tensor)
+        return None if node is None or not node.input else (node.op_type, node.input[0])
 
     def model(self) -> onnx.ModelProto:
         """The switchable model; its input `inc_tb_mask` has one boolean a site."""

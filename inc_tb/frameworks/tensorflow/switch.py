@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from inc_tb.errors import MismatchError, ModelError
+from inc_tb.frameworks.edges import before_softmax
 from inc_tb.frameworks.feeds import split
 from inc_tb.frameworks.ops import Array, Batch, Input, Quantization
 from inc_tb.frameworks.protocols import Outputs, Switchable
@@ -20,6 +21,7 @@ from inc_tb.frameworks.tensorflow.adapter import fitted
 from inc_tb.frameworks.tensorflow.engines import open_graph
 from inc_tb.frameworks.tensorflow.forms import first_line
 from inc_tb.frameworks.tensorflow.frozen import FrozenGraph
+from inc_tb.frameworks.tensorflow.kinds import RESHAPES
 from inc_tb.frameworks.tensorflow.library import tf
 from inc_tb.frameworks.tensorflow.match import Matching
 from inc_tb.frameworks.tensorflow.model import open_results
@@ -30,6 +32,7 @@ from inc_tb.frameworks.tensorflow.source import as_reference, open_source
 
 MASK = "inc_tb_mask"
 _SOFTMAX = {"Softmax", "LogSoftmax"}
+_PASSING = {*RESHAPES, "Transpose", "Cast"}
 _LARGEST = 2**31 - 1
 _KERAS_EPSILON = 1e-7
 
@@ -68,7 +71,8 @@ class TensorFlowSwitches(Switchable):
         mask = np.zeros(len(self._place), bool)
         mask[[self._place[name] for name in on]] = True
         results = [self._moved.get(root, root) for root in self._reference.outputs]
-        scores = [self._moved.get(root, root) for root in map(self._before_softmax, self._reference.outputs)]
+        roots = [before_softmax(root, self._maker, _SOFTMAX, _PASSING) for root in self._reference.outputs]
+        scores = [self._moved.get(root, root) for root in roots]
         feeds = fitted(batch, self.inputs, self._at_once)
         rows = max((len(a) for a in feeds.values() if a.ndim), default=1)
         parts = [self._fetch([*scores, *results], part, mask) for part in split(feeds, self._at_once, rows)]
@@ -95,10 +99,9 @@ class TensorFlowSwitches(Switchable):
         places = [self._matching.points.get(root) for root in self._reference.outputs]
         return [arrays[theirs.index(p)] if p in theirs else arrays[i] for i, p in enumerate(places)]
 
-    def _before_softmax(self, root: str) -> str:
-        """Where a result is sure, the scores before the softmax still tell."""
+    def _maker(self, root: str) -> tuple[str, str] | None:
         step = self._reference.producer.get(root)
-        return step.reads[0] if step is not None and step.type in _SOFTMAX and step.reads else root
+        return None if step is None or not step.reads else (step.type, step.reads[0])
 
     # the graph
 
