@@ -28,10 +28,11 @@ demo: $(VENV)/ready
 
 test: lint tests
 
-# Every room, and every framework by its contracts, without a browser and without what takes long.
+# Every room but integrations, and every framework by its contracts, without a browser and without what takes long.
 QUICK = tests/records tests/measure tests/advise tests/profiling tests/store tests/tb_plugin tests/sources tests/commands \
     $(addprefix tests/search/test_,search.py simulation.py journal.py probe.py) tests/tuning/test_own_tools.py tests/test_data.py \
-    tests/test_package.py tests/test_contributing.py tests/test_framework_names.py $(wildcard tests/frameworks/test_*contract.py)
+    tests/test_package.py tests/test_contributing.py tests/test_framework_names.py $(wildcard tests/frameworks/test_*contract.py) \
+    $(addprefix tests/frameworks/test_,registry.py describe.py edges.py toy_framework.py)
 
 quick: $(TEST_VENV)/ready
 	$(BIN)/ruff check .

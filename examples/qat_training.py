@@ -21,7 +21,7 @@ import inc_tb
 from inc_tb.demo import load_digits
 
 for message in ("torch.ao.quantization is deprecated", ".*reduce_range", "torch.quantize_per_tensor, "):
-    warnings.filterwarnings("ignore", message)  # torch's own, in favour of torchao, whose QAT works too
+    warnings.filterwarnings("ignore", message)  # torch's own, in favor of torchao, whose QAT works too
 torch.set_num_threads(1)  # threads that wait for each other cost more than so small a network
 STEPS, EVERY, BATCH, SAMPLES = 200, 20, 64, 32
 

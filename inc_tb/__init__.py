@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from inc_tb.records import Suggestion, Trial
     from inc_tb.search.probe import Probe, probe
     from inc_tb.sources.imports import import_workspace
+    from inc_tb.sources.neural_compressor.config import TuningConfig, read_config
     from inc_tb.store.reader import Run, load
     from inc_tb.store.writer import SummaryWriter
     from inc_tb.tuning.attempt import Attempt
+    from inc_tb.tuning.carry import load_model, save
     from inc_tb.tuning.loop import Tuned, tune
+    from inc_tb.tuning.strategies.workbench import Attempts, Strategy, Workbench
 
 __version__ = "0.1.0"
 _HOMES = {
@@ -29,14 +32,19 @@ _HOMES = {
     "IncTbError": "errors", "Probe": "search.probe", "Profile": "profiling.profile",
     "Quantizer": "frameworks.protocols", "Run": "store.reader", "Suggestion": "records",
     "SummaryWriter": "store.writer", "Trial": "records", "Tuned": "tuning.loop", "diagnose": "advise.diagnose",
-    "import_workspace": "sources.imports", "load": "store.reader", "log_diagnosis": "integrations.writers",
-    "log_histogram": "integrations.writers", "probe": "search.probe", "profile": "profiling.run", "tune": "tuning.loop",
+    "import_workspace": "sources.imports", "load": "store.reader", "load_model": "tuning.carry",
+    "log_diagnosis": "integrations.writers", "log_histogram": "integrations.writers", "probe": "search.probe",
+    "profile": "profiling.run", "save": "tuning.carry", "tune": "tuning.loop",
+    "Attempts": "tuning.strategies.workbench", "TuningConfig": "sources.neural_compressor.config",
+    "read_config": "sources.neural_compressor.config", "Strategy": "tuning.strategies.workbench",
+    "Workbench": "tuning.strategies.workbench",
 }  # fmt: skip
 """Where each public name is. Nothing is loaded before it is used: not TensorBoard's protocol buffers, no framework."""
 __all__ = [
-    "Attempt", "Diagnosis", "Framework", "IncTbError", "Probe", "Profile", "Quantizer", "Run", "Suggestion",
-    "SummaryWriter", "Trial", "Tuned", "diagnose", "import_workspace", "integrations", "load", "log_diagnosis",
-    "log_histogram", "probe", "profile", "tune",
+    "Attempt", "Attempts", "Diagnosis", "Framework", "IncTbError", "Probe", "Profile", "Quantizer", "Run", "Strategy",
+    "Suggestion", "SummaryWriter", "Trial", "Tuned", "TuningConfig", "Workbench", "diagnose", "import_workspace",
+    "integrations", "load", "load_model", "log_diagnosis", "log_histogram", "probe", "profile", "read_config", "save",
+    "tune",
 ]  # fmt: skip
 
 

@@ -25,9 +25,13 @@ from numpy.lib import format as npy
 from inc_tb.errors import DataError, MismatchError, UsageError
 from inc_tb.frameworks.arrays import as_array
 from inc_tb.frameworks.ops import Array, Batch, Input
+from inc_tb.frameworks.protocols import Adapter
 from inc_tb.frameworks.registry import frameworks
+from inc_tb.records import plural
 
 _UNREADABLE = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
+_MOST_BYTES = 64 << 20
+"""Of samples that are read at once, where nobody says how many."""
 EXPECTED = (
     "a .npz with arrays named as the model's inputs, a .npy, a folder of those, a folder of ONNX test_data_set_* "
     "folders, or file.py:function"
@@ -55,15 +59,24 @@ class Data:
         return Data(lambda: _first(self, samples), known, self.at_once)
 
 
-def open_data(source: str | PathLike[str], inputs: Sequence[Input], batch_size: int = 32) -> Data:
-    """The batches that `source` describes, for a model with these inputs."""
+def open_for(adapter: Adapter, source: str | PathLike[str]) -> Data:
+    """Batches of as many samples as the adapter is asked to run at once, or else of what is read at once."""
+    asked = adapter.samples_at_once
+    most = _MOST_BYTES if asked is None else None
+    return open_data(source, adapter.inputs(), asked or adapter.batch_size(), most)
+
+
+def open_data(
+    source: str | PathLike[str], inputs: Sequence[Input], batch_size: int = 32, most_bytes: int | None = None
+) -> Data:
+    """The batches that `source` describes, for a model with these inputs; large samples in smaller batches."""
     path = Path(source)
     if path.suffix == ".npz" and path.is_file():
-        return _arrays([path], inputs, batch_size)
+        return _arrays([path], inputs, batch_size, most_bytes)
     if path.suffix == ".npy" and path.is_file():
-        return _arrays([path], inputs, batch_size)
+        return _arrays([path], inputs, batch_size, most_bytes)
     if path.is_dir():
-        return _folder(path, inputs, batch_size)
+        return _folder(path, inputs, batch_size, most_bytes)
     if ".py:" in str(source):
         return _function(*split_function(str(source)))
     problem = "cannot be read as data" if path.exists() else "no such file"
@@ -83,17 +96,17 @@ def _first(batches: Iterable[Any], samples: int) -> Iterator[Any]:
         samples -= size
 
 
-def _folder(path: Path, inputs: Sequence[Input], batch_size: int) -> Data:
+def _folder(path: Path, inputs: Sequence[Input], batch_size: int, most_bytes: int | None) -> Data:
     own = next((d for framework in frameworks() if (d := framework.open_data(path, inputs)) is not None), None)
     if own is not None:
         return Data(lambda: own)
     files = sorted(f for f in path.iterdir() if f.suffix in (".npz", ".npy"))
     if not files:
         raise DataError(f"{path}: a folder without .npz or .npy files; expected {EXPECTED}.")
-    return _arrays(files, inputs, batch_size)
+    return _arrays(files, inputs, batch_size, most_bytes)
 
 
-def _arrays(files: Sequence[Path], inputs: Sequence[Input], batch_size: int) -> Data:
+def _arrays(files: Sequence[Path], inputs: Sequence[Input], batch_size: int, most_bytes: int | None) -> Data:
     by_input = {f.stem: f for f in files if f.suffix == ".npy"}
     one_file_an_input = len(files) == len(inputs) and all(i.name in by_input for i in inputs)
     groups = [list(files)] if one_file_an_input else [[f] for f in files]
@@ -103,8 +116,10 @@ def _arrays(files: Sequence[Path], inputs: Sequence[Input], batch_size: int) -> 
             samples += min(r.rows for r in _open(stack, group, inputs).values())
     fixed = _fixed_batch(inputs) or 1
     if samples < fixed:
-        raise DataError(f"{files[0]}: {samples} samples, the model takes {fixed} at once. Give at least as many.")
-    return Data(lambda: _read(groups, inputs, batch_size), samples - samples % fixed, fixed)
+        raise DataError(
+            f"{files[0]}: {plural(samples, 'sample')}, the model takes {fixed} at once. Give at least as many."
+        )
+    return Data(lambda: _read(groups, inputs, batch_size, most_bytes), samples - samples % fixed, fixed)
 
 
 def _fixed_batch(inputs: Sequence[Input]) -> int | None:
@@ -112,16 +127,26 @@ def _fixed_batch(inputs: Sequence[Input]) -> int | None:
     return next((i.shape[0] for i in inputs if i.shape and i.shape[0] is not None), None)
 
 
-def _read(groups: Sequence[Sequence[Path]], inputs: Sequence[Input], batch_size: int) -> Iterator[Mapping[str, Array]]:
+def _read(
+    groups: Sequence[Sequence[Path]], inputs: Sequence[Input], batch_size: int, most_bytes: int | None
+) -> Iterator[Mapping[str, Array]]:
     fixed = _fixed_batch(inputs)
     for group in groups:
         with ExitStack() as stack:
             readers = _open(stack, group, inputs)
             left = min(r.rows for r in readers.values())
+            most = _fitting(batch_size, sum(r.row_bytes for r in readers.values()), most_bytes)
             while left >= (fixed or 1):
-                size = fixed or min(batch_size, left)
+                size = fixed or min(most, left)
                 yield {name: reader.read(size) for name, reader in readers.items()}
                 left -= size
+
+
+def _fitting(batch_size: int, row_bytes: int, most_bytes: int | None) -> int:
+    """Halved until it fits, so that it stays what a model takes at once as long as that can be."""
+    while most_bytes is not None and batch_size % 2 == 0 and batch_size * row_bytes > most_bytes:
+        batch_size //= 2
+    return batch_size
 
 
 def _open(stack: ExitStack, files: Sequence[Path], inputs: Sequence[Input]) -> dict[str, _Rows]:
@@ -167,6 +192,7 @@ class _Rows:
         self.stream = stream
         self.path = path
         self.rows: int = self.shape[0]
+        self.row_bytes = int(np.prod(self.shape[1:])) * self.dtype.itemsize
 
     def read(self, rows: int) -> Array:
         shape = (rows, *self.shape[1:])
@@ -259,7 +285,7 @@ def _as_batch(given: Any, inputs: Sequence[Input]) -> Batch:
         return {f"*{place}": as_array(array) for place, array in enumerate(arrays)}
     if len(arrays) != len(inputs):
         raise MismatchError(
-            f"a batch has {len(arrays)} arrays, the model has the inputs {[i.name for i in inputs]}. "
+            f"a batch has {plural(len(arrays), 'array')}, the model has the inputs {[i.name for i in inputs]}. "
             "Yield a mapping from input name to array."
         )
     return {i.name: as_array(array) for i, array in zip(inputs, arrays, strict=True)}

@@ -5,6 +5,7 @@ IncTbError                  everything below; the command line prints it as one 
 ├── MismatchError           two models that are not the same network, or data that does not fit a model
 ├── DataError               data that cannot be read
 ├── RecordError             a stored record that is damaged or from a newer version
+├── OutOfMemoryError        less memory than one sample takes
 └── UsageError              an argument outside of what a call accepts
 
 Every message says what was given, what was expected, and what to do next.
@@ -31,5 +32,14 @@ class RecordError(IncTbError):
     pass
 
 
+class OutOfMemoryError(IncTbError):
+    pass
+
+
 class UsageError(IncTbError, ValueError):
     pass
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of others says, in one line."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

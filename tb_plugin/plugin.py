@@ -19,7 +19,7 @@ from werkzeug.wrappers import Request, Response
 
 from inc_tb import records
 from tb_plugin.page import Files
-from tb_plugin.source import KINDS, Element, Place, ProviderError, Record, Source, Trouble
+from tb_plugin.source import KINDS, Element, Place, ProviderError, Record, RecordSource, Trouble
 
 CONTAINER = 1
 """To be raised with every change of what the routes answer: it makes the answers that browsers keep invalid."""
@@ -37,7 +37,7 @@ class QuantizationPlugin(TBPlugin):  # type: ignore[misc]  # TensorBoard has no 
     plugin_name = records.PLUGIN
 
     def __init__(self, context: Any, static: Path = STATIC) -> None:
-        self._source = Source(context.data_provider)
+        self._source = RecordSource(context.data_provider)
         self._files = Files(static)
 
     def is_active(self) -> bool:

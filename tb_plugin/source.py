@@ -72,7 +72,7 @@ class ProviderError(Exception):
     """The data provider does not answer."""
 
 
-class Source:
+class RecordSource:
     def __init__(self, provider: Any) -> None:
         self._provider = provider
         self._pool = ThreadPoolExecutor(THREADS, "quantization")  # a read waits for gRPC, however small it is

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -24,6 +25,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A shared machine may stall for longer than a test takes.
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
+
+
+def pytest_collection_finish() -> None:
+    """Python does not look through all tests and frameworks again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

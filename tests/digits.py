@@ -39,3 +39,17 @@ def write_harder(target: Path) -> Path:
         tensors[name].CopyFrom(numpy_helper.from_array(values, name))
     onnx.save(model, target)
     return target
+
+
+def write_pruned(target: Path) -> Path:
+    """hard.onnx without its small weights in the last layer: another model, and nothing of it is quantized."""
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load(DATA / "hard.onnx")
+    (tensor,) = (t for t in model.graph.initializer if t.name == "fc2.weight")
+    values = numpy_helper.to_array(tensor).copy()
+    values[np.abs(values) < np.median(np.abs(values))] = 0
+    tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    onnx.save(model, target)
+    return target

@@ -11,8 +11,8 @@ import numpy as np
 
 import inc_tb
 from inc_tb.advise.configs import fitted
-from inc_tb.advise.judge import patterns_of
 from inc_tb.frameworks.formats import Settings
+from inc_tb.frameworks.patterns import pattern_of
 from inc_tb.frameworks.templates import write
 from inc_tb.measure.op_table import COLUMNS
 from inc_tb.profiling.profile import Profile
@@ -101,7 +101,7 @@ def _suggestion(rank: int, names: list[str], at: int) -> Suggestion:
     ]
     evidence = {"op": names[at], "added_sqnr_db": 8.0, "channel_ratio": 40.0, "channels": [3, 7]}
     texts = {f.recipe.tool: write(f.recipe, ops, {}) for f in fitted("onnx", SETTINGS)}
-    return Suggestion(ops, "outlier_channels", because, evidence, texts, "|".join(patterns_of(ops)), rank, effects)
+    return Suggestion(ops, "outlier_channels", because, evidence, texts, pattern_of(ops, names), rank, effects)
 
 
 def _histogram(op: str, random: np.random.Generator) -> HistogramRow:

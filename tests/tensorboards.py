@@ -98,6 +98,11 @@ class Contents:
     def scalars(self) -> dict[str, dict[str, dict[int, float]]]:
         return self._read("read_scalars", "scalars", lambda datum: datum.value)
 
+    def descriptions(self) -> dict[str, dict[str, str]]:
+        """Of scalars."""
+        listed = self.provider.list_scalars(RequestContext(), experiment_id="", plugin_name="scalars")
+        return {run: {tag: series.description for tag, series in tags.items()} for run, tags in listed.items()}
+
     def tensors(self, plugin: str) -> dict[str, dict[str, dict[int, Any]]]:
         return self._read("read_tensors", plugin, lambda datum: datum.numpy)
 

@@ -10,7 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PLACE = re.compile(r"`((?:inc_tb|tb_plugin|tests|benchmarks|examples)/[\w./-]*)`")
-MENTIONED = re.compile(r"^ {4,}.*?((?:measure|advise|search|tuning|profiling|store|frameworks)/\w+\.py)", re.MULTILINE)
+MENTIONED = re.compile(
+    r"^ {4,}.*?((?:measure|advise|search|tuning|profiling|store|frameworks)/[\w/]+\.py)", re.MULTILINE
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -96,10 +96,10 @@ def test_damage_that_shows_late(tmp_path: Path) -> None:
         list(open_data(tmp_path / "d.npz", ONE))
 
 
-def test_functions_may_use_dataclasses_neighbours_and_return(tmp_path: Path) -> None:
-    (tmp_path / "neighbour.py").write_text("import numpy as np\nROWS = np.zeros((5, 3), 'f')\n")
+def test_functions_may_use_dataclasses_neighbors_and_return(tmp_path: Path) -> None:
+    (tmp_path / "neighbor.py").write_text("import numpy as np\nROWS = np.zeros((5, 3), 'f')\n")
     (tmp_path / "mine2.py").write_text(
-        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom neighbour import ROWS\n"
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nfrom neighbor import ROWS\n"
         "@dataclass\nclass C:\n    x: int\ndef one():\n    return {'x': ROWS}\n"
     )
     (batch,) = open_data(f"{tmp_path / 'mine2.py'}:one", ONE)

@@ -56,6 +56,16 @@ def test_tune_onnx(tmp_path: Path) -> None:
     assert 'nodes_to_exclude=["/conv1/Conv","/conv2/Conv"' in "".join(printed.split())
 
 
+def test_custom_strategy(tmp_path: Path) -> None:
+    printed = run("custom_strategy.py", tmp_path)
+    assert printed.startswith("all int8 loses 0.3")
+    first, second = (inc_tb.load(tmp_path / f"trial-00{i}").trial for i in (1, 2))
+    assert first.accuracy < first.target
+    assert second.accuracy >= second.target
+    assert {"/conv1/Conv", "/conv2/Conv"} <= set(second.fallback)
+    assert second.notes == ["what made the tensors better"]
+
+
 def test_shapley_objective(tmp_path: Path) -> None:
     run("shapley_objective.py", tmp_path)
     first, second = (inc_tb.load(tmp_path / f"trial-00{i}").trial.objectives for i in (1, 3))

@@ -13,9 +13,14 @@ from pathlib import Path
 import pytest
 
 import inc_tb
+from inc_tb.frameworks.registry import frameworks
 
 ROOT = Path(inc_tb.__file__).parent
-NAMES = {"gluon", "keras", "mxnet", "onnx", "onnxruntime", "pytorch", "tensorflow", "tflite", "torch", "torchao"}
+NAMES = {
+    *(word.lower() for framework in frameworks() for word in (framework.name, framework.title, framework.extra)),
+    "gluon", "keras", "onnxruntime", "tflite", "torchao",
+}  # fmt: skip
+"""With what else belongs to them."""
 ABOUT_THEM = (
     *(path for path in sorted((ROOT / "frameworks").iterdir()) if path.is_dir()), ROOT / "integrations",
     ROOT / "sources", ROOT / "demo.py",

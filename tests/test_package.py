@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-NEEDS = {
-    "MxnetQuantizer": "mxnet", "OnnxRuntimeQuantizer": "onnxruntime", "TensorFlowQuantizer": "tensorflow",
-    "TorchQuantizer": "torch",
-}  # fmt: skip
-"""MXNet has an environment of its own, in which the others are not."""
+from inc_tb.frameworks.registry import frameworks
+
 FRAMEWORKS = ("torch", "tensorflow", "onnx", "onnxruntime", "mxnet", "pandas", "sklearn", "tensorboardX")
 
 
@@ -42,8 +39,12 @@ def test_public_names() -> None:
     import inc_tb
 
     for name in inc_tb.__all__:
-        if importlib.util.find_spec(NEEDS.get(name, "inc_tb")) is not None:
-            assert getattr(inc_tb, name) is not None
+        assert getattr(inc_tb, name) is not None
+    tools = {tool.name: framework.extra for framework in frameworks() for tool in framework.tools}
+    assert set(tools) | set(inc_tb.__all__) == set(dir(inc_tb))
+    for name, library in tools.items():
+        if importlib.util.find_spec(library) is not None:  # MXNet has an environment of its own
+            assert getattr(inc_tb, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         inc_tb.nothing  # noqa: B018
 

@@ -19,7 +19,8 @@ def test_tensorflow_outlier_op(tmp_path: Path) -> None:
     assert first.accuracy < first.baseline - 0.2
     assert by_mse.accuracy < by_mse.baseline - 0.1
     assert len(by_mse.fallback) == 5
-    assert cured.fallback == ["v0/cg/conv0/conv2d/Conv2D"]
+    assert cured.fallback[0] == "v0/cg/conv0/conv2d/Conv2D"
+    assert all(op.startswith("v0/cg/conv0/conv2d/") for op in cured.fallback)  # with what is computed together with it
     assert cured.accuracy > cured.baseline - 0.01
     place, of = map(int, re.search(r"Conv2D is number (\d+) of (\d+)", printed).groups())
     assert place > of - 3

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +50,10 @@ def check_story(folder: Path, printed: str) -> None:
     assert kept == last.fallback != []
     assert all(f'"{layer}"' in printed.split("keep = ")[1] for layer in kept)
     assert printed.endswith(f"tensorboard --logdir {folder}\n")
+    assert re.findall(r"^ +(\d+) +[\d.]+ +[\d.]+ +[\d,]+ +[\d,]+ +[\d.]+$", printed, re.M) == ["1", "16"]
+    assert f"{folder / 'int8_model'}: accuracy {last.accuracy:.4f}, SHA-256" in printed
+    assert "another process gets the same bits" in printed
+    assert (folder / "int8_model" / "recipe.json").is_file()
     for trial in trials:
         assert trial.config["approach"] == "dynamic"
         assert set(trial.objectives) == {"latency_ms", "size_kb"}
@@ -173,3 +179,44 @@ def test_the_benchmark_that_is_called_torch_does_not_hide_the_package() -> None:
         done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith(wanted)
+
+
+OUTLIER_OPS = ("dense/MatMul", "dense/Add", "Add")
+PAGE = EXAMPLES.parent / "docs" / "neural-compressor.md"
+WITH_NEURAL_COMPRESSOR = Path(__file__).parents[1] / ".venv-inc2" / "bin" / "python"
+
+
+@pytest.mark.slow
+def test_outliers_of_every_layer_are_one_suggestion_with_patterns(tmp_path: Path) -> None:
+    """With onnxruntime here, and with Neural Compressor in the environment of its own tests, where that is made."""
+    made = tmp_path / "layoutlmv3.onnx"
+    for python in (Path(sys.executable), WITH_NEURAL_COMPRESSOR):
+        if python.exists():
+            folder = tmp_path / python.parents[1].name
+            folder.mkdir()
+            if made.exists():
+                shutil.copy(made, folder)
+            check_patterns(folder, run_with(python, folder))
+            shutil.copy(folder / made.name, made)
+
+
+def run_with(python: Path, folder: Path) -> str:
+    command = [str(python), "-W", "ignore", str(EXAMPLES / "layoutlm_patterns.py"), str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def check_patterns(folder: Path, printed: str) -> None:
+    int8, cured = (inc_tb.load(folder / name) for name in ("int8", "patterns"))
+    assert int8.trial.accuracy < int8.trial.baseline - 0.3
+    assert cured.trial.accuracy > cured.trial.baseline - 0.02
+    first, *others = int8.suggestions
+    every = {f"/layoutlmv3/encoder/layer.{i}/output/{op}" for i in range(4) for op in OUTLIER_OPS}
+    assert every <= set(first.ops) <= every | {op for op in first.ops if op.endswith("LayerNormalization")}
+    assert not [s for s in others if set(s.ops) & every]
+    in_page = re.findall(r'^\* `("/layoutlmv3/.*")`$', PAGE.read_text(), re.MULTILINE)
+    assert len(in_page) == 3
+    assert {f"    {pattern}," for pattern in in_page} <= set(first.recipes["inc"].splitlines())
+    assert f"Keep in fp32:\n  {first.pattern}\n" in printed

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+from inc_tb.advise.given import Given, any_quantized
 from inc_tb.advise.judge import judge
-from inc_tb.data import is_one_batch, open_data
+from inc_tb.data import is_one_batch, open_for
 from inc_tb.frameworks.models import open_pair
 from inc_tb.frameworks.ops import Array, Op
 from inc_tb.frameworks.protocols import Adapter
@@ -17,6 +18,7 @@ from inc_tb.measure.details import details_of
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.measure.op_table import op_table
 from inc_tb.measure.shards import Collected
+from inc_tb.records import plural
 
 
 def diagnose(
@@ -24,7 +26,8 @@ def diagnose(
     quantized: Any,
     batches: str | PathLike[str] | Mapping[str, Array] | Array | Iterable[Any],
     *,
-    memory_budget: int = 1 << 30,
+    memory_budget: int | None = None,
+    batch_size: int | None = None,
     distributed: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
@@ -32,18 +35,25 @@ def diagnose(
 
     Models are paths or objects; for a PyTorch model in quantization-aware training the reference may be None, which is
     the same model without its fake quantization. `batches` yields mappings from input name to array (or plain arrays
-    for a model with one input); one batch by itself, or a path as for `--data`, works too. Only one batch is held,
-    and its intermediate arrays are fetched in several passes where they exceed `memory_budget` bytes.
+    for a model with one input); one batch by itself, or a path as for `--data`, works too. Only one batch is held.
+    What a sample takes is measured; as many run at once, in as many passes, as fit `memory_budget` bytes beside the
+    models: 1 GiB, or half of what is free where that is less. `batch_size` says how many samples run at once instead.
     With `distributed` every process of torch.distributed calls this with its own shard of the batches, and all get the
     diagnosis of the whole. `progress` is called with the number of samples done so far.
     """
-    adapter = open_pair(reference, quantized, memory_budget=memory_budget)
-    if isinstance(batches, str | PathLike):
-        batches = open_data(batches, adapter.inputs(), adapter.batch_size())
-    elif is_one_batch(batches):
-        batches = [batches]
-    names = "the same without fake quantization" if reference is None else describe(reference), describe(quantized)
-    return diagnose_adapted(adapter, batches, names=names, distributed=distributed, progress=progress)
+    names = _names(reference, quantized)
+    given = Given(reference, quantized, names)
+    given.check_files()
+    adapter = open_pair(reference, quantized, memory_budget=memory_budget, batch_size=batch_size)
+    return diagnose_adapted(
+        adapter, _opened(batches, adapter), names=names, given=given, distributed=distributed, progress=progress
+    )
+
+
+def compare(reference: Any, quantized: Any, batches: Any) -> Diagnosis:
+    """The same for those who have made the one of the other, and know that the two may be alike."""
+    adapter = open_pair(reference, quantized)
+    return diagnose_adapted(adapter, _opened(batches, adapter), names=_names(reference, quantized))
 
 
 def diagnose_adapted(
@@ -51,11 +61,18 @@ def diagnose_adapted(
     batches: Iterable[Any],
     *,
     names: tuple[str, str],
+    given: Given | None = None,
     distributed: bool = False,
     progress: Progress | None = None,
 ) -> Diagnosis:
-    """The same for models that are open already; `names` are what the log calls them."""
-    collected, samples = (collect_with_others if distributed else collect)(adapter, batches, progress)
+    """The same for models that are open already; `names` are what the log calls them.
+
+    Where they were `given` by somebody they must be such as can be meant.
+    """
+    check = given.check_ops if given is not None else None
+    collected, samples = (collect_with_others if distributed else collect)(adapter, batches, progress, check)
+    if given is not None:
+        given.check_values(_differs(collected))
     ops = adapter.ops()
     measurements = by_op(ops, collected)
     suggestions, verdicts = judge(measurements, adapter.framework)
@@ -70,12 +87,39 @@ def diagnose_adapted(
     )
 
 
+def _names(reference: Any, quantized: Any) -> tuple[str, str]:
+    return "the same without fake quantization" if reference is None else describe(reference), describe(quantized)
+
+
+def _opened(batches: Any, adapter: Adapter) -> Iterable[Any]:
+    if isinstance(batches, str | PathLike):
+        return open_for(adapter, batches)
+    return [batches] if is_one_batch(batches) else batches
+
+
 def _notes(ops: Sequence[Op], collected: Collected) -> list[str]:
     """What the reader should know before believing the numbers."""
     notes = []
-    if all(op.weight is None and op.activation is None for op in ops):
-        notes.append("nothing is quantized in the second model; expected the fp32 model first, then the quantized one")
+    if not any_quantized(ops):
+        how = (
+            "what differs has another cause: weights, types or kernels"
+            if _differs(collected)
+            else "nothing that is compared differs"
+        )
+        notes.append(f"nothing is quantized in the second model; {how}")
+    elif not _differs(collected):
+        notes.append(
+            "nothing that is compared differs between the two models; expected the fp32 model, then the quantized one"
+        )
     worst = max((s.total("nonfinite_x") for s in collected.values()), default=0.0)
     if worst:
-        notes.append(f"the fp32 model has up to {worst:.0f} NaN or infinite values in one tensor; they are left out")
+        notes.append(
+            f"the fp32 model has up to {plural(int(worst), 'NaN or infinite value')} in one tensor; they are left out"
+        )
     return notes
+
+
+def _differs(collected: Collected) -> bool:
+    """Whether any value does, as far as that is known."""
+    is_known = any(stats.total("count") for stats in collected.values())
+    return not is_known or any(s.total("e2") or s.total("nonfinite_x") for s in collected.values())

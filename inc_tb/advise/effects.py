@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from inc_tb.advise.configs import configs
-from inc_tb.advise.judge import costs_of
+from inc_tb.advise.configs import configs, is_setting, with_followers
+from inc_tb.advise.judge import costs_of, instead
+from inc_tb.frameworks.patterns import pattern_of
 from inc_tb.measure.diagnosis import Diagnosis
-from inc_tb.records import Cell, Column, Effect, Suggestion
+from inc_tb.records import Cell, Column, Effect, Suggestion, short_repr
 
 EXPLAINING = "smallest_set"
 EVIDENCE = (
@@ -34,6 +35,8 @@ SPREAD_OVER = 12
 class UnitEffect:
     """What quantizing one unit does to the output."""
 
+    __repr__ = short_repr
+
     name: str
     ops: list[str]
     sensitivity: float
@@ -52,6 +55,8 @@ class UnitEffect:
 @dataclass
 class KeptSet:
     """Units kept in fp32 together, and the error of the output that is left then."""
+
+    __repr__ = short_repr
 
     units: list[str]
     error: float
@@ -90,7 +95,9 @@ def with_kept(diagnosis: Diagnosis, kept: Sequence[str]) -> Diagnosis:
     if not kept:
         return diagnosis
     suggestions = [
-        msgspec.structs.replace(s, recipes=_configs(diagnosis, [*kept, *(op for op in s.ops if op not in kept)]))
+        msgspec.structs.replace(
+            s, recipes=_configs(diagnosis, [*kept, *(op for op in s.ops if op not in kept)], s.recipes)
+        )
         for s in diagnosis.suggestions
     ]
     return replace(diagnosis, suggestions=suggestions)
@@ -104,12 +111,23 @@ def with_measured_sets(
     `measured` has what following the suggestions of these ranks does. What was not measured keeps its order behind.
     Suggestions may name ops besides the `units`, which change nothing.
     """
-    suggestions = [_with_effect(s, measured[s.rank], how) if s.rank in measured else s for s in diagnosis.suggestions]
+    settings = [s.rank for s in diagnosis.suggestions if is_setting(diagnosis.framework, diagnosis.ops, s)]
+    suggestions = [
+        _with_effect(s, _recovers(measured[s.rank], how), is_instead=s.rank in settings) if s.rank in measured else s
+        for s in diagnosis.suggestions
+    ]
     suggestions.sort(key=lambda s: -measured[s.rank].recovered if s.rank in measured else math.inf)
     notes = list(diagnosis.notes)
     if explaining is not None and explaining.units:
         same = [s for s in suggestions if set(s.ops).intersection(units) == set(explaining.units)]
-        first = _as_suggestion(diagnosis, explaining, how, same or suggestions)
+        cured = next((s for s in same if s.rank in settings), None)
+        # What a setting cures need not be kept, and what is kept is not cured by it.
+        related = [s for s in same or suggestions if s.rank not in settings]
+        first = (
+            _as_suggestion(diagnosis, explaining, how, related, units)
+            if cured is None
+            else _with_effect(cured, _recovers(explaining, how), is_instead=True)
+        )
         suggestions = [first, *(s for s in suggestions if s not in same)]
         if len(explaining.units) > SPREAD_OVER:
             notes.append(
@@ -121,36 +139,47 @@ def with_measured_sets(
     return replace(diagnosis, suggestions=ranked, notes=notes)
 
 
-def _with_effect(suggestion: Suggestion, kept: KeptSet, how: str) -> Suggestion:
-    others = [effect for effect in suggestion.effects if effect.basis != "estimated"]
-    return msgspec.structs.replace(suggestion, effects=[_recovers(kept, how), *others])
+def _with_effect(suggestion: Suggestion, effect: Effect, *, is_instead: bool) -> Suggestion:
+    """In place of what was estimated."""
+    others = [other for other in suggestion.effects if other.basis != "estimated" and other.what != "error"]
+    return msgspec.structs.replace(suggestion, effects=[*(instead([effect]) if is_instead else [effect]), *others])
 
 
 def _recovers(kept: KeptSet, how: str) -> Effect:
     return Effect("recovers", "less error at the output", kept.recovered, "share", "measured", how, "error")
 
 
-def _as_suggestion(diagnosis: Diagnosis, kept: KeptSet, how: str, related: Sequence[Suggestion]) -> Suggestion:
+def _as_suggestion(
+    diagnosis: Diagnosis, kept: KeptSet, how: str, related: Sequence[Suggestion], units: Collection[str]
+) -> Suggestion:
     """With the words of a rule that has found the same reason, where one has."""
     names = [str(name) for name in diagnosis.ops["name"]]
     row = {name: i for i, name in enumerate(names)}
-    ops = [name for name in kept.units if name in row]
+    ops = with_followers(diagnosis.framework, [name for name in kept.units if name in row], diagnosis.graph)
     weights = [(float(diagnosis.ops["params"][row[op]]), str(diagnosis.ops["weight_dtype"][row[op]])) for op in ops]
-    together = "together " if len(ops) > 1 else ""
-    measured = (
-        f"keeping {'this op' if len(ops) == 1 else f'these {len(ops)} ops'} in fp32 {together}removes "
-        f"{_share(kept.recovered)} of the error at the output"
-    )
     cause = next((s for s in related if set(kept.units) <= set(s.ops)), None)
+    measured = f"keeping {_counted(ops, cause, units)} in fp32 {'together ' if len(ops) > 1 else ''}removes "
+    measured += f"{_share(kept.recovered)} of the error at the output"
     because = f"{cause.because}; {measured}" if cause is not None else measured
+    pattern = pattern_of(ops, names)
     evidence = {**(cause.evidence if cause is not None else {}), "error_left": kept.error, "recovered": kept.recovered}
+    if evidence.pop("matches", 0) and pattern:
+        evidence["matches"] = len(ops)
     rule = cause.rule if cause is not None else EXPLAINING
     effects = [_recovers(kept, how), *costs_of(weights)]
-    return Suggestion(ops, rule, because, evidence, _configs(diagnosis, ops), "", 1, effects)
+    texts = _configs(diagnosis, ops, cause.recipes if cause is not None else ())
+    return Suggestion(ops, rule, because, evidence, texts, pattern, 1, effects)
 
 
-def _configs(diagnosis: Diagnosis, ops: Sequence[str]) -> dict[str, str]:
-    return configs(diagnosis.framework, diagnosis.ops, diagnosis.graph, ops)
+def _counted(ops: Sequence[str], cause: Suggestion | None, units: Collection[str]) -> str:
+    more = set(cause.ops).intersection(units) - set(ops) if cause is not None else ()
+    if len(ops) == 1:
+        return "this op"
+    return f"{len(ops)} of these {len(ops) + len(more)} ops" if more else f"these {len(ops)} ops"
+
+
+def _configs(diagnosis: Diagnosis, ops: Sequence[str], first: Iterable[str]) -> dict[str, str]:
+    return configs(diagnosis.framework, diagnosis.ops, diagnosis.graph, ops, first)
 
 
 def _share(share: float) -> str:

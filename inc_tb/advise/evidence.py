@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from inc_tb.advise.scene import CLIPPED, WATCH_DB
+from inc_tb.advise.scene import CLIPPED
+from inc_tb.measure.natural import WATCH_DB
 from inc_tb.records import Column
 
 LOW = Column("low", label="lower limit", unit="value", help="The lowest value that the quantized type can hold.")

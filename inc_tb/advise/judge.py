@@ -1,30 +1,34 @@
-"""From findings to ranked suggestions: the worst first, duplicates dropped, layers merged into patterns."""
+"""From findings to ranked suggestions: the worst first, duplicates dropped, what belongs together as one."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
-from inc_tb.advise.configs import SHOWN_IN, Fitted, recipes_for
-from inc_tb.advise.rules import RULES, Finding, Rule, finite
-from inc_tb.advise.scene import LAYOUT, WATCH_DB, Scene, added_db, harm_db
+import msgspec
+
+from inc_tb.advise.configs import SHOWN_IN, Fitted, curing, recipes_for, write_for
+from inc_tb.advise.finding import finite
+from inc_tb.advise.groups import Scored, grouped
+from inc_tb.advise.rules import RULES
+from inc_tb.advise.scene import LAYOUT, Scene, added_db, harm_db, healthy_db
 from inc_tb.frameworks.ops import Op
+from inc_tb.frameworks.patterns import exact_patterns, pattern_of
 from inc_tb.frameworks.registry import named
-from inc_tb.frameworks.templates import write
+from inc_tb.measure.natural import WATCH_DB
 from inc_tb.measure.op_table import Measurement, Verdict, text_columns
 from inc_tb.records import Column, Effect, Suggestion
 
-PATTERN_EXCESS = 1.5
 EVIDENCE: Sequence[Column] = (
     Column("op", "op", label="op that suffers", help="The op whose output shows the error."),
     Column("added_sqnr_db", label="added SQNR", unit="dB", better="higher", normal=(WATCH_DB, None),
            help="Signal to noise of the op's output when only its own quantization is at work."),
     Column("places", label="places", unit="count",
-           help="How many times the same was found under names that differ by an index only."),
-    Column("matches", label="matching ops", unit="count", help="How many ops of the model have such names."),
+           help="How many times the same was found: under names that differ by an index only, in the same channels "
+                "further on, or wherever one setting cures it."),
+    Column("matches", label="matching ops", unit="count",
+           help="How many ops of the model the pattern matches: those of this suggestion and no others."),
     *(column for rule in RULES for column in rule.evidence),
 )  # fmt: skip
 """What the evidence of its suggestions means."""
@@ -36,91 +40,54 @@ def judge(measurements: Sequence[Measurement], framework: str) -> tuple[list[Sug
     """Suggestions, worst first, and what is to be thought of every op."""
     known = named(framework)
     scene = Scene(measurements, known.words if known is not None else {})
+    formats = recipes_for(framework, text_columns(scene.all, SHOWN_IN))
     findings = []
     for m in scene.all:
         broken = m.output is not None and m.output.total("nonfinite_y") > m.output.total("nonfinite_x")
         harm = harm_db(m, scene)
-        if (harm >= scene.limit or scene.kind(m) in LAYOUT) and not broken:
+        is_known = m.op.is_rounded and not m.op.is_blind
+        if (harm >= scene.limit_of(m) or scene.kind(m) in LAYOUT or not is_known) and not broken:
             continue
         found = next(((rule, f) for rule in RULES if (f := rule.find(m, scene)) is not None), None)
         if found is not None:
             score = math.inf if broken else 10 ** (-harm / 10)
             evidence = {"op": m.op.name, "added_sqnr_db": finite(added_db(m)), **found[1].evidence}
-            findings.append(_Scored(found[0], found[1]._replace(evidence=evidence), score))
-    formats = recipes_for(framework, text_columns(scene.all, SHOWN_IN))
+            cured_by = tuple(curing(formats, found[0].name, m.op.type))
+            findings.append(Scored(found[0], found[1]._replace(evidence=evidence), score, cured_by))
     noise = {m.op.name: 10 ** (-added_db(m) / 10) for m in scene.all}
-    suggestions = [
-        _as_suggestion(group, rank, scene, formats, noise)
-        for rank, group in enumerate(_grouped(_distinct(findings), scene), start=1)
-    ]
+    groups = grouped(_distinct(findings), scene)
+    suggestions = [_as_suggestion(group, rank, scene, formats, noise) for rank, group in enumerate(groups, start=1)]
     return suggestions, _verdicts(scene, suggestions)
 
 
-class _Scored(NamedTuple):
-    rule: Rule
-    finding: Finding
-    score: float
-    """Noise over signal at the op that suffers."""
-
-    @property
-    def ops(self) -> list[str]:
-        return self.finding.ops
-
-
-def _distinct(findings: Sequence[_Scored]) -> list[_Scored]:
+def _distinct(findings: Sequence[Scored]) -> list[Scored]:
     """Worst first, without those whose ops a worse one covers already."""
-    kept: list[_Scored] = []
+    kept: list[Scored] = []
     for finding in sorted(findings, key=lambda f: -f.score):
         if not any(set(finding.ops) <= set(other.ops) for other in kept):
             kept.append(finding)
     return kept
 
 
-def _grouped(findings: Sequence[_Scored], scene: Scene) -> list[list[_Scored]]:
-    """Findings of one rule whose ops have the same names but for an index belong together.
-
-    Unless a pattern for them would catch many other ops, as with names that are mere numbers.
-    """
-    groups: dict[tuple[str, tuple[str, ...]], list[_Scored]] = {}
-    for finding in findings:
-        one_cure = finding.rule.has_one_cure
-        alike = () if one_cure else tuple(sorted(re.sub(r"\d+", "#", name) for name in finding.ops))
-        groups.setdefault((finding.rule.name, alike), []).append(finding)
-    split: list[list[_Scored]] = []
-    for group in groups.values():
-        names = {name for finding in group for name in finding.ops}
-        caught = _matching(patterns_of(sorted(names)), scene)
-        is_one = group[0].rule.has_one_cure or caught <= PATTERN_EXCESS * len(names)
-        split += [group] if is_one else [[finding] for finding in group]
-    return sorted(split, key=lambda group: -group[0].score)
-
-
-def _matching(patterns: Sequence[str], scene: Scene) -> int:
-    return sum(1 for name in scene.by_name if any(re.fullmatch(p, name) for p in patterns))
-
-
 def _as_suggestion(
-    group: Sequence[_Scored], rank: int, scene: Scene, formats: Sequence[Fitted], noise: Mapping[str, float]
+    group: Sequence[Scored], rank: int, scene: Scene, formats: Sequence[Fitted], noise: Mapping[str, float]
 ) -> Suggestion:
     worst = group[0]
     ops = sorted({name for f in group for name in f.ops}, key=lambda name: scene.by_name[name].op.index)
-    has_one_cure = worst.rule.has_one_cure
-    patterns = patterns_of(ops) if len(group) > 1 and not has_one_cure else []
+    patterns = exact_patterns(ops, scene.by_name)
+    pattern = pattern_of(ops, scene.by_name)
     because, evidence = worst.finding.because, dict(worst.finding.evidence)
-    if has_one_cure and len(group) > 1:
-        because += f". The same in {len(group)} places, which one setting cures"
+    if len(group) > 1:
+        because += f". The same in {len(group)} places{', which one setting cures' if worst.cured_by else ''}"
         evidence.update(places=len(group))
-    if patterns:
-        matched = _matching(patterns, scene)
-        because += f". The same in {len(group)} places ({matched} ops match {' and '.join(patterns)})"
-        evidence.update(places=len(group), matches=matched)
-    tensors = {name: scene.by_name[name].op.tensor for name in ops}
+    evidence.update({"matches": len(ops)} if pattern else {})
+    nodes = [scene.by_name[name].op for name in ops]
     # What costs less than fp32 comes first.
-    recipes = [f.recipe for f in sorted(formats, key=lambda f: worst.rule.name not in f.format.cures)]
-    modules = {name: scene.by_name[name].op.module for name in ops}
-    texts = {recipe.tool: write(recipe, ops, tensors, patterns, modules) for recipe in recipes}
-    effects = effects_of([scene.by_name[name].op for name in ops], noise)
-    return Suggestion(ops, worst.rule.name, because, evidence, texts, "|".join(patterns), rank, effects)
+    recipes = [f.recipe for f in sorted(formats, key=lambda f: f.recipe.tool not in worst.cured_by)]
+    texts = {recipe.tool: write_for(recipe, ops, nodes, patterns) for recipe in recipes}
+    effects = effects_of(nodes, noise)
+    effects = instead(effects) if worst.cured_by else effects
+    return Suggestion(ops, worst.rule.name, because, evidence, texts, pattern, rank, effects)
 
 
 def effects_of(ops: Sequence[Op], noise: Mapping[str, float]) -> list[Effect]:
@@ -143,21 +110,18 @@ def costs_of(ops: Sequence[tuple[float, str]]) -> list[Effect]:
     ]
 
 
+def instead(effects: Iterable[Effect]) -> list[Effect]:
+    """Of keeping the ops in fp32, where what is suggested is a setting."""
+    return [
+        msgspec.structs.replace(effect, label=effect.label + " with these ops in fp32 instead")
+        for effect in effects
+        if effect.what != "ops"
+    ]
+
+
 def _bits(dtype: str) -> int:
     digits = re.search(r"\d+", dtype)
     return int(digits[0]) if digits else 32
-
-
-def patterns_of(names: Sequence[str]) -> list[str]:
-    """Regular expressions for names that differ only by an index; digits that are the same everywhere stay."""
-    alike: dict[str, list[list[str]]] = defaultdict(list)
-    for name in names:
-        alike[re.sub(r"\d+", "#", name)].append(re.split(r"(\d+)", name))
-    patterns = []
-    for parts in alike.values():
-        columns = [{part[i] for part in parts} for i in range(len(parts[0]))]
-        patterns.append("".join(re.escape(c.pop()) if len(c) == 1 else r"\d+" for c in columns).replace("\\/", "/"))
-    return patterns
 
 
 def _verdicts(scene: Scene, suggestions: Sequence[Suggestion]) -> Verdicts:
@@ -172,8 +136,14 @@ def _verdict(m: Measurement, scene: Scene, blamed_for: str) -> Verdict:
         return Verdict("", m.op.note)
     if not m.isolated.total("count"):
         return Verdict("", "no finite value was seen")
-    if added_db(m) < WATCH_DB and scene.kind(m) in LAYOUT:
+    usual = healthy_db(m)
+    if added_db(m) < usual and scene.kind(m) in LAYOUT:
         return Verdict("watch", "differs although it only rearranges values: perhaps compared with the wrong place")
-    if added_db(m) < WATCH_DB:
-        return Verdict("watch", f"adds noise: {added_db(m):.1f} dB where over {WATCH_DB:.0f} is usual")
+    if added_db(m) < usual and not m.op.is_rounded:
+        return Verdict("watch", "differs although nothing in it is rounded: perhaps compared with the wrong place")
+    if added_db(m) < usual and m.op.is_blind:
+        error = f"{added_db(m):.1f} dB, but not by itself: what reaches it is rounded and could not be compared"
+        return Verdict("watch", error)
+    if added_db(m) < usual:
+        return Verdict("watch", f"adds noise: {added_db(m):.1f} dB where over {usual:.0f} is usual")
     return Verdict("ok")

@@ -1,10 +1,9 @@
-"""Whether the names and patterns that a tool is to be told are in the model: most tools pass over others in silence."""
+"""Whether the names that a tool is to be told are in the model: most tools pass over others in silence."""
 
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from inc_tb.errors import UsageError
 
@@ -17,25 +16,6 @@ def check_names(names: Iterable[str], known: Collection[str]) -> None:
         told = "; ".join(f"{name!r} ({_hint(name, known)})" for name in missing[:5])
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise UsageError(f"no op of this model is called {told}{more}. Give names as the table of ops has them.")
-
-
-def check_patterns(patterns: Iterable[str], known: Collection[str]) -> None:
-    """Raise UsageError unless each regular expression matches the whole name of at least one op of the model."""
-    for pattern in dict.fromkeys(patterns):
-        try:
-            matches = re.compile(pattern).fullmatch
-        except re.error as error:
-            raise UsageError(f"{pattern!r} is no regular expression ({error}). Give one, or a plain name.") from None
-        if not any(matches(name) for name in known):
-            plain = re.sub(r"\\(.)", r"\1", pattern.replace(r"\d+", "0"))
-            raise UsageError(f"no op of this model matches {pattern!r} ({_hint(plain, known)}).")
-
-
-def exact_patterns(patterns: Sequence[str], ops: Iterable[str], known: Collection[str]) -> list[str]:
-    """The patterns, which are shorter than a list of names, unless they would take in more ops than these."""
-    check_patterns(patterns, known)
-    matched = {name for name in known if any(re.fullmatch(pattern, name) for pattern in patterns)}
-    return list(patterns) if matched == set(ops) else []
 
 
 def _hint(name: str, known: Collection[str]) -> str:

@@ -10,24 +10,22 @@ most general.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from inc_tb.advise import evidence as meaning
+from inc_tb.advise.finding import MOST_LISTED, Finding, finite, outliers_among
 from inc_tb.advise.scene import (
     CLIPPED,
     EXPLAINS_DB,
     FLUSHED,
     LOST_CHANNEL_DB,
     OUTLIER_RATIO,
-    WATCH_DB,
     Scene,
     added_db,
-    flushed_weights,
+    healthy_db,
     known_channels,
     median_channel_db,
     number,
@@ -36,21 +34,27 @@ from inc_tb.advise.scene import (
     rounding_db,
     share_beyond,
     share_outside,
-    weight_db,
     weights_explain,
 )
+from inc_tb.advise.weight_rules import (
+    MISFIT,
+    WRAPPED,
+    misfit_weights,
+    weight_outliers,
+    weights_per_tensor,
+    weights_worse_than_usual,
+    wrapped_weights,
+)
 from inc_tb.measure import metrics
+from inc_tb.measure.natural import WATCH_DB
 from inc_tb.measure.op_table import Measurement
 from inc_tb.records import Column
 
 CLIPPED_STEPS = 2.0
 """How far outside the range values must lie, in steps of eight bits, to be more than rounding at its end."""
 UNBALANCED_RATIO = 16.0
-PER_CHANNEL_GAIN_DB = 6.0
 TAIL = 1 / 16
 IN_TAIL = 0.01
-MOST_LISTED = 32
-"""Channels in the evidence."""
 DELICATE = {
     "Softmax": "softmax turns small differences of its inputs into large ones and has outputs near 0",
     "LogSoftmax": "log-softmax turns small differences of its inputs into large ones",
@@ -64,14 +68,6 @@ DELICATE = {
 }
 
 
-class Finding(NamedTuple):
-    """What is wrong around an op: the ops to change together, why, and the numbers that say so."""
-
-    ops: list[str]
-    because: str
-    evidence: Mapping[str, Any] = {}
-
-
 @dataclass(frozen=True)
 class Rule:
     """A cause, and how it is found."""
@@ -80,17 +76,13 @@ class Rule:
     find: Callable[[Measurement, Scene], Finding | None]
     evidence: Sequence[Column] = ()
     """What its numbers mean, as columns of the op table say it."""
-    has_one_cure: bool = False
-    """Whether one setting for the whole model takes the cause away, wherever it was found."""
 
 
 def non_finite(m: Measurement, scene: Scene) -> Finding | None:
     if m.output is None or m.output.total("nonfinite_y") <= m.output.total("nonfinite_x"):
         return None
     bad, total = m.output.total("nonfinite_y"), m.output.total("count") + m.output.total("nonfinite_y")
-    because = (
-        f"{m.op.name} gives {bad:.0f} values that are NaN or infinite ({bad / total:.1%}), the fp32 model none there"
-    )
+    because = f"{m.op.name} gives NaN or infinite values ({bad:.0f}, {bad / total:.1%}), the fp32 model none there"
     return Finding(scene.edge_ops(m) or [m.op.name], because, {"non_finite": bad, "share": bad / total})
 
 
@@ -130,7 +122,7 @@ def clipped_range(m: Measurement, scene: Scene) -> Finding | None:
         low, high = float(np.min(quantization.limits[0])), float(np.max(quantization.limits[1]))
         share = share_outside(stats, low, high, margin=(high - low) / 255 / 2)
         steps = max(stats.extreme("neg_x_min") + low, stats.extreme("x_max") - high) * 255 / (high - low)
-        if share > CLIPPED and steps > CLIPPED_STEPS and (edge is m or added_db(edge) < scene.limit):
+        if share > CLIPPED and steps > CLIPPED_STEPS and (edge is m or added_db(edge) < scene.limit_of(edge)):
             found = f"[{-stats.extreme('neg_x_min'):.3g}, {stats.extreme('x_max'):.3g}]"
             because = (
                 f"{share:.2%} of the output of {edge.op.name} lie clearly outside [{low:.3g}, {high:.3g}], which is "
@@ -161,11 +153,11 @@ def clipped_input(m: Measurement, scene: Scene) -> Finding | None:
 def outlier_channels(m: Measurement, scene: Scene) -> Finding | None:
     """A few channels stretch the one scale that all share, behind this op or before it."""
     before = [] if weights_explain(m) else scene.sources(m)
-    edges = [edge for edge in (m, *before) if scene.readers(edge) and outlier_ratio(edge) > OUTLIER_RATIO]
+    edges = [e for e in (m, *before) if scene.readers(e) and scene.rounds(e) and outlier_ratio(e) > OUTLIER_RATIO]
     if not edges:
         return None
     edge = min(edges, key=median_channel_db)
-    if edge is m and median_channel_db(m) >= scene.limit:
+    if edge is m and median_channel_db(m) >= scene.limit_of(m):
         return None
     ranges = metrics.channel_ranges(edge.output) if edge.output is not None else np.zeros(0)
     outliers = outliers_among(ranges)
@@ -179,7 +171,7 @@ def outlier_channels(m: Measurement, scene: Scene) -> Finding | None:
     )
     drowned = f"drowns {share:.0%} of the channels in rounding noise (under {LOST_CHANNEL_DB:.0f} dB)"
     because += drowned if share >= 0.005 else "leaves the others few of its steps"
-    if added_db(reader) < WATCH_DB:
+    if added_db(reader) < healthy_db(reader):
         because += f" and {_leaves(reader)}"
     evidence = {
         "edge": edge.op.name, "channel_ratio": outlier_ratio(edge), "channels": outliers[:MOST_LISTED],
@@ -188,48 +180,9 @@ def outlier_channels(m: Measurement, scene: Scene) -> Finding | None:
     return Finding(scene.edge_ops(edge), because, evidence)
 
 
-def weights_per_tensor(m: Measurement, scene: Scene) -> Finding | None:
-    if m.weight is None or m.op.weight is None or m.op.weight.granularity != "per tensor" or m.weight.channels < 2:
-        return None
-    if not weights_explain(m):
-        return None
-    levels = (m.op.weight.high - m.op.weight.low) / 2
-    steps = metrics.channel_ranges(m.weight) / levels
-    expected = float(np.nansum(m.weight.channel_sums("count") * steps**2 / 12))
-    gain = 10 * math.log10(m.weight.total("e2") / expected) if expected > 0 and m.weight.total("e2") > 0 else 0.0
-    if gain < PER_CHANNEL_GAIN_DB:
-        return None
-    ratio = number(metrics.channel_ratio(m.weight))
-    because = (
-        f"the weights of {m.op.name} share one scale although its largest channel is {ratio:.0f} times the median one "
-        f"({weight_db(m):.1f} dB); a scale for each channel would gain about {gain:.0f} dB: quantize with "
-        "per_channel=True, or keep it in fp32"
-    )
-    evidence = {
-        "weight_sqnr_db": weight_db(m), "channel_ratio": ratio, "expected_gain_db": gain,
-        "weight_channels": outliers_among(metrics.channel_ranges(m.weight))[:MOST_LISTED],
-    }  # fmt: skip
-    return Finding(scene.unit_ops(m.op.name), because, evidence)
-
-
-def weight_outliers(m: Measurement, scene: Scene) -> Finding | None:
-    if m.weight is None or m.op.weight is None or not weights_explain(m):
-        return None
-    low, high = number(metrics.minimum(m.weight, "x")), number(metrics.maximum(m.weight, "x"))
-    spread = number(metrics.deviation(m.weight, "x"))
-    because = (
-        f"the weights of {m.op.name} reach from {low:.3g} to {high:.3g} with a spread of only {spread:.3g}: rounding "
-        f"them to {m.op.weight.dtype} makes {flushed_weights(m):.0%} of them zero and leaves {weight_db(m):.1f} dB"
-    )
-    evidence = {
-        "weight_sqnr_db": weight_db(m), "flushed": flushed_weights(m), "min": low, "max": high, "std": spread,
-        "weight_channels": outliers_among(metrics.channel_ranges(m.weight))[:MOST_LISTED],
-    }  # fmt: skip
-    return Finding(scene.unit_ops(m.op.name), because, evidence)
-
-
 def unbalanced_inputs(m: Measurement, scene: Scene) -> Finding | None:
-    if scene.kind(m) not in ("Add", "Sum", "Sub", "Concat") or len(scene.sources(m)) < 2:
+    is_join = scene.kind(m) in ("Add", "Sum", "Sub", "Concat") and len(scene.sources(m)) > 1
+    if not is_join or not scene.rounds_activations(m):
         return None
     ranges = {s.op.name: reach_of(s.output) for s in scene.sources(m) if s.output is not None}
     ranges = {name: reach for name, reach in ranges.items() if reach > 0}
@@ -280,10 +233,10 @@ def flushed_to_zero(m: Measurement, scene: Scene) -> Finding | None:
 
 def delicate_neighbourhood(m: Measurement, scene: Scene) -> Finding | None:
     for near in [m, *scene.sources(m)]:
-        if scene.kind(near) in DELICATE:
+        if scene.kind(near) in DELICATE and scene.rounds(near):
             because = f"{near.op.name} {_leaves(m)}: {DELICATE[scene.kind(near)]}"
             return Finding(scene.edge_ops(near) or [m.op.name], because, {"type": near.op.type})
-    if scene.kind(m) == "Add" and len(scene.sources(m)) > 1:
+    if scene.kind(m) == "Add" and len(scene.sources(m)) > 1 and scene.rounds_activations(m):
         because = (
             f"rounding the sum of two branches {_leaves(m)}; what is lost in a residual sum is missing in every layer "
             "behind it"
@@ -294,7 +247,7 @@ def delicate_neighbourhood(m: Measurement, scene: Scene) -> Finding | None:
 
 def first_or_last_layer(m: Measurement, scene: Scene) -> Finding | None:
     bearing = [other for other in scene.all if other.op.params]
-    if not bearing or m not in (bearing[0], bearing[-1]):
+    if not bearing or m not in (bearing[0], bearing[-1]) or not scene.rounds_activations(m):
         return None
     place = "first" if m is bearing[0] else "last"
     why = "its input carries all the detail" if place == "first" else "nothing behind it evens the error out"
@@ -303,24 +256,13 @@ def first_or_last_layer(m: Measurement, scene: Scene) -> Finding | None:
 
 
 def high_error(m: Measurement, scene: Scene) -> Finding | None:
-    sources = ", ".join(s.op.name for s in scene.sources(m)) or "the model's input"
-    because = f"quantizing it {_leaves(m)}, even with correct inputs from {sources}"
+    sources = ", ".join(s.op.name for s in scene.sources(m)) or ("" if m.op.inputs else "the model's input")
+    because = f"quantizing it {_leaves(m)}, even with correct inputs" + (f" from {sources}" if sources else "")
     return Finding(scene.unit_ops(m.op.name), because)
 
 
-def outliers_among(ranges: npt.NDArray[np.float64]) -> list[int]:
-    """The channels that are much larger than the median one."""
-    alive = ranges[ranges > 0]
-    found: list[int] = np.flatnonzero(ranges > OUTLIER_RATIO * np.median(alive)).tolist() if alive.size else []
-    return found
-
-
-def finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def _leaves(m: Measurement) -> str:
-    return f"leaves {m.op.name} {added_db(m):.1f} dB signal to noise where over {WATCH_DB:.0f} is healthy"
+    return f"leaves {m.op.name} {added_db(m):.1f} dB signal to noise where over {healthy_db(m):.0f} is healthy"
 
 
 RULES: Sequence[Rule] = (
@@ -334,6 +276,24 @@ RULES: Sequence[Rule] = (
         Column("value", label="constant value", unit="value", help="The only value that the quantized op gives."),
         Column("fp32_std", label="spread in fp32", unit="value",
                help="Standard deviation of the same output in fp32."),
+    )),
+    Rule("wrapped_weights", wrapped_weights, (
+        meaning.WEIGHT_SQNR,
+        Column("of_range", label="largest error", unit="share", better="lower", normal=(None, WRAPPED),
+               help="The largest error of a weight as a share of the weights' range."),
+        Column("wrapped", label="wrapped around", unit="share", better="lower", normal=(None, 0),
+               help="Share of the weights that came out at the other end of the range, at least."),
+        Column("max_abs", label="max |error|", unit="value", better="lower", help="The single largest difference."),
+    )),
+    Rule("misfit_weights", misfit_weights, (
+        meaning.WEIGHT_SQNR,
+        Column("explained", label="error that is no rounding", unit="share", better="lower", normal=(None, MISFIT),
+               help="Share of the weights' error that goes away when they are divided by a factor and moved back, "
+                    "channel by channel."),
+        Column("factor", label="factor", unit="ratio", help="How many times the fp32 weights the quantized ones are, "
+               "in the channel where that does most harm."),
+        Column("shift", label="shift", unit="value", help="How far the quantized weights of that channel lie from the "
+               "fp32 ones on average."),
     )),
     Rule("lost_sign", lost_sign, (meaning.CLIPPED_SHARE, meaning.LOW)),
     Rule("clipped_range", clipped_range, (meaning.CLIPPED_SHARE, meaning.LOW, meaning.HIGH, meaning.SCALE)),
@@ -353,16 +313,21 @@ RULES: Sequence[Rule] = (
     Rule("weights_per_tensor", weights_per_tensor, (
         meaning.WEIGHT_SQNR, meaning.CHANNEL_RATIO,
         Column("expected_gain_db", label="expected gain", unit="dB",
-               help="How much better the weights would be with a scale for each channel. Estimated from the channels' "
-                    "ranges."),
+               help="How much better the weights would be with a scale for each channel, as a whole or in the median "
+                    "channel, whichever is more. Estimated from the channels' ranges."),
         meaning.WEIGHT_CHANNELS,
-    ), has_one_cure=True),
+    )),
     Rule("weight_outliers", weight_outliers, (
         meaning.WEIGHT_SQNR, meaning.FLUSHED_SHARE,
         Column("min", label="smallest weight", unit="value", help="The smallest weight in fp32."),
         Column("max", label="largest weight", unit="value", help="The largest weight in fp32."),
         Column("std", label="spread of the weights", unit="value", help="Standard deviation of the weights in fp32."),
         meaning.WEIGHT_CHANNELS,
+    )),
+    Rule("weights_worse_than_usual", weights_worse_than_usual, (
+        meaning.WEIGHT_SQNR, meaning.FLUSHED_SHARE,
+        Column("usual_db", label="usual for the format", unit="dB", better="higher",
+               help="Signal to noise of weights of a bell shape with as many bits and as many weights to a scale."),
     )),
     Rule("unbalanced_inputs", unbalanced_inputs, (
         Column("ratio", label="ratio of the inputs' ranges", unit="ratio", better="lower", normal=(1, 16),

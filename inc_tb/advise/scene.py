@@ -11,25 +11,29 @@ import numpy.typing as npt
 
 from inc_tb.measure import metrics
 from inc_tb.measure.metrics import sqnr_db
+from inc_tb.measure.natural import NATURAL_SLACK_DB, WATCH_DB, natural
 from inc_tb.measure.op_table import Measurement
 from inc_tb.measure.stats import PairStats
 from inc_tb.records import Cell
 
 BAD_DB = 15.0
 """An op that adds this much noise alone is a problem by itself."""
-WATCH_DB = 25.0
-"""Worse than healthy int8; a problem only where the model's output is lost."""
 LOST_DB = 20.0
 EXPLAINS_DB = 6.0
 """One source of noise explains the whole if it is at most this much weaker."""
 OUTLIER_RATIO = 8.0
 LOST_CHANNEL_DB = 10.0
 """A channel with less than this has lost what it carried."""
+CHANCE_DB = 20.0
+"""A hundredth of all sums of two squares of a bell shape are smaller than their mean by this."""
 FLUSHED = 0.5
 CLIPPED = 0.001
 """Share of values outside of the range that calibration may leave there."""
 LAYOUT = {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Split", "Identity", "MaxPool", "Expand",
           "Pad"}  # fmt: skip
+SOFTMAX = {"Softmax", "LogSoftmax"}
+HANDING = {*LAYOUT, "Concat"}
+"""Ops whose result has the values of all that they read."""
 
 
 class Scene:
@@ -55,9 +59,25 @@ class Scene:
         self.limit = BAD_DB if worst >= LOST_DB else WATCH_DB
         """An op that adds more noise than this is looked into; stricter where the model's output is lost."""
 
+    def limit_of(self, m: Measurement) -> float:
+        """That of an op: what few bits must add is no finding."""
+        return min(self.limit, natural_db(m) - EXPLAINS_DB)
+
+    def rounds(self, m: Measurement) -> bool:
+        """Whether the result of an op is rounded, here or by those who read it."""
+        around = [m, *self.readers(m), *(self.by_name[name] for name in self.unit_ops(m.op.name))]
+        return any(each.op.activation is not None for each in around)
+
+    def rounds_activations(self, m: Measurement) -> bool:
+        """Whether anything but weights is rounded at an op: what it reads, or what it makes."""
+        known = {id(source.output) for source in self.sources(m)}
+        reads_rounded = any(stats.total("e2") > 0 for stats in m.arrived if id(stats) not in known)
+        return reads_rounded or any(self.rounds(each) for each in (m, *self.sources(m)))
+
     def kind(self, m: Measurement) -> str:
-        """The type of an op in the words of ONNX, whatever its framework calls it."""
-        return self._words.get(m.op.type, m.op.type)
+        """The type of an op, or of what it is joined to, in the words of ONNX, whatever its framework calls it."""
+        kind = m.op.joined or m.op.type
+        return self._words.get(kind, kind)
 
     def sources(self, m: Measurement) -> list[Measurement]:
         return [self.by_name[name] for name in self._sources[m.op.name]]
@@ -85,7 +105,7 @@ class Scene:
             reader = waiting.pop(0)
             if reader.op.name not in found:
                 found.update(dict.fromkeys(self.unit_ops(reader.op.name)))
-                if self.kind(reader) in LAYOUT:
+                if self.kind(reader) in HANDING:
                     waiting += self.readers(reader)
         return sorted(found, key=lambda name: self.by_name[name].op.index)
 
@@ -114,8 +134,9 @@ def median_channel_db(m: Measurement) -> float:
 
 
 def harm_db(m: Measurement, scene: Scene) -> float:
-    """The error that an op adds, seen over the whole tensor or, where few channels dominate it, by channel."""
-    uneven = outlier_ratio(m) > OUTLIER_RATIO and scene.readers(m) and scene.kind(m) not in ("Softmax", "LogSoftmax")
+    """The error that an op adds, over the whole tensor or, where few channels dominate a rounded one, by channel."""
+    has_outliers = outlier_ratio(m) > OUTLIER_RATIO and scene.kind(m) not in SOFTMAX
+    uneven = has_outliers and scene.readers(m) and scene.rounds(m)
     return min(added_db(m), median_channel_db(m)) if uneven else added_db(m)
 
 
@@ -135,9 +156,40 @@ def rounding_db(m: Measurement) -> float:
     return 10 * math.log10(power / (step * step / 12)) if power > 0 and step > 0 else math.inf
 
 
+def natural_db(m: Measurement) -> float:
+    """What the op's formats leave by nature."""
+    formats = ((m.op.weight, m.weight), (m.op.activation, m.output))
+    noise = sum(10 ** (-natural(q, stats).sqnr_db / 10) for q, stats in formats if q is not None and stats is not None)
+    return -10 * math.log10(noise) - _chance_db(m) if noise > 0 else math.inf
+
+
+def _chance_db(m: Measurement) -> float:
+    """By how much few outputs may be small by chance, as in one model of a hundred, with weights that are fine.
+
+    The classifier of two classes of an untrained model, whose samples are all alike behind it, has a signal of two
+    squares; the noise of its weights stays what it is.
+    """
+    if m.weight is None or m.op.weight is None or m.weight.channel_axis is None:
+        return 0.0
+    is_fine = weight_db(m) >= natural(m.op.weight, m.weight).sqnr_db - NATURAL_SLACK_DB
+    return min(CHANCE_DB, 2 * CHANCE_DB / m.weight.channels) if is_fine else 0.0
+
+
+def healthy_db(m: Measurement) -> float:
+    """What an op should have: less where its formats give less."""
+    return min(WATCH_DB, natural_db(m) - NATURAL_SLACK_DB)
+
+
 def weights_explain(m: Measurement) -> bool:
-    """Rounding the weights alone makes about as much noise as the op adds, or wipes most of them out."""
-    return weight_db(m) <= added_db(m) + EXPLAINS_DB or flushed_weights(m) > FLUSHED
+    """Rounding the weights alone makes about as much noise as the op adds, or wipes most of them out.
+
+    Neither of which is said of weights that are as good as their format lets them be.
+    """
+    if m.weight is None or m.op.weight is None:
+        return False
+    best = natural(m.op.weight, m.weight)
+    is_noisy = weight_db(m) < best.sqnr_db - NATURAL_SLACK_DB and weight_db(m) <= added_db(m) + EXPLAINS_DB
+    return is_noisy or flushed_weights(m) > max(FLUSHED, (1 + best.flushed) / 2)
 
 
 def flushed_weights(m: Measurement) -> float:

@@ -9,19 +9,20 @@ import click
 from rich.markup import escape
 
 from inc_tb.advise.diagnose import diagnose_adapted
+from inc_tb.advise.given import Given
+from inc_tb.commands.runs import name_of, refuse_taken, run_folder
 from inc_tb.commands.terminal import (
     as_model,
     check_folder,
     invite,
-    name_of,
     out,
     print_json,
     progress_bar,
-    run_folder,
 )
-from inc_tb.data import open_data
+from inc_tb.data import open_data, open_for
 from inc_tb.frameworks.models import open_pair
 from inc_tb.frameworks.registry import framework_of
+from inc_tb.records import plural
 
 
 @click.command()
@@ -32,21 +33,27 @@ from inc_tb.frameworks.registry import framework_of
 )
 @click.option("--logdir", type=click.Path(path_type=Path), default=Path("nc_workspace"), show_default=True)
 @click.option("--run", help="Name of the run below the logdir.  [default: the quantized file's name]")
+@click.option("--append", is_flag=True, help="Log to a --run that is there already, as its next step.")
 @click.option(
-    "--sort", default="added_sqnr_db", show_default=True, metavar="COLUMN", help="Sort the tables by this column."
+    "--sort",
+    default="added_sqnr_db",
+    show_default=True,
+    metavar="COLUMN",
+    help="Sort the tables by this column: its id, its label, or Neural Compressor's title, such as MSE.",
 )
 @click.option("--top", default=10, show_default=True, type=click.IntRange(1), metavar="N", help="Rows to print.")
 @click.option("--samples", type=click.IntRange(1), metavar="N", help="Use only the first N samples.")
 @click.option(
-    "--batch-size", type=click.IntRange(1), metavar="N", help="Samples at once.  [default: what fits the memory]"
+    "--batch-size",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Samples at once.  [default: what fits the memory, measured on one]",
 )
 @click.option(
     "--memory",
-    default=1024,
-    show_default=True,
     type=click.IntRange(1),
     metavar="MIB",
-    help="Budget for the arrays of one batch.",
+    help="What samples may take beside the models.  [default: 1024, or half of what is free where that is less]",
 )
 @click.option(
     "--csv",
@@ -59,8 +66,8 @@ from inc_tb.frameworks.registry import framework_of
     "probe_s",
     type=click.FloatRange(0, min_open=True),
     metavar="SECONDS",
-    help="Also measure at the output what quantizing each op does, for about so long; called again with the same --run "
-    "it goes on.",
+    help="Also measure at the output what quantizing each op does, for about so long; called again for the same models "
+    "with the same --run it goes on.",
 )
 @click.option(
     "--profile",
@@ -71,8 +78,8 @@ from inc_tb.frameworks.registry import framework_of
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def diagnose(
-    reference: str, quantized: str, data: str, logdir: Path, run: str | None, sort: str, top: int,
-    samples: int | None, batch_size: int | None, memory: int, csv: Path | None, probe_s: float | None,
+    reference: str, quantized: str, data: str, logdir: Path, run: str | None, append: bool, sort: str, top: int,
+    samples: int | None, batch_size: int | None, memory: int | None, csv: Path | None, probe_s: float | None,
     profile_runs: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare QUANTIZED with REFERENCE op by op, log it for TensorBoard, and say what to change.
@@ -83,23 +90,30 @@ def diagnose(
     from inc_tb.measure.op_table import COLUMNS
     from inc_tb.profiling.run import profile
     from inc_tb.search.probe import probe
-    from inc_tb.show.diagnoses import check_column, show_diagnosis
+    from inc_tb.show.diagnoses import show_diagnosis
     from inc_tb.show.profiles import show_profile
+    from inc_tb.show.sorting import find_sorting
     from inc_tb.show.trials import show_comparison
+    from inc_tb.store.workspace import put_tables_above
     from inc_tb.store.writer import SummaryWriter
 
-    check_column([column.name for column in COLUMNS], sort)
+    find_sorting(COLUMNS, sort)  # before anything takes time
     folder = run_folder(logdir, run, name_of(quantized))
     check_folder(logdir)
     check_folder(csv)
+    if run is not None and not append:
+        refuse_taken(folder, run, (reference, quantized), goes_on=probe_s is not None)
     models = as_model(reference), as_model(quantized)
-    adapter = open_pair(*models, memory_budget=memory << 20)
+    given = Given(*models, (reference, quantized))
+    given.check_files()
+    budget = None if memory is None else memory << 20
+    adapter = open_pair(*models, memory_budget=budget, batch_size=batch_size)
     for ability, wanted in (("open_switches", probe_s), ("open_timer", profile_runs)):
         if wanted is not None:
             framework_of(models[1]).require(ability)
-    batches = open_data(data, adapter.inputs(), batch_size or adapter.batch_size()).first(samples)
+    batches = open_for(adapter, data).first(samples)
     with progress_bar("comparing samples", batches.samples) as progress:
-        found = diagnose_adapted(adapter, batches, names=(reference, quantized), progress=progress)
+        found = diagnose_adapted(adapter, batches, names=(reference, quantized), given=given, progress=progress)
     with SummaryWriter(folder) as writer:
         writer.add_diagnosis(found)
     comparison, complete = {}, True
@@ -116,6 +130,7 @@ def diagnose(
         with SummaryWriter(folder) as writer:
             writer.add_profile(times)
             writer.update_diagnosis(found)
+    put_tables_above(folder, logdir, found)
     if csv is not None:
         found.to_csv(csv)
     if as_json:
@@ -126,5 +141,6 @@ def diagnose(
     if times is not None:
         show_profile(out, times, top)
     show_comparison(out, comparison)
-    out.print(f"Logged {found.ops.count} ops and {found.samples} samples to [bold]{escape(str(folder))}[/]. ", end="")
+    logged = f"{plural(found.ops.count, 'op')} and {plural(found.samples, 'sample')}"
+    out.print(f"Logged {logged} to [bold]{escape(str(folder))}[/]. ", end="")
     invite(logdir)

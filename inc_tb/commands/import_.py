@@ -12,10 +12,11 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from inc_tb.commands.terminal import as_model, check_folder, invite, out, print_json, run_folder, say
+from inc_tb.commands.runs import run_folder
+from inc_tb.commands.terminal import as_model, check_folder, invite, out, print_json, say
 from inc_tb.errors import DataError, UsageError
 from inc_tb.frameworks.models import read_graph
-from inc_tb.records import GraphNode, Trial, storable_text
+from inc_tb.records import GraphNode, Trial, plural, storable_text
 from inc_tb.sources.imported import Imported, ImportedRun
 from inc_tb.sources.imports import find_sources, read_all, read_source
 from inc_tb.sources.logged import log_runs, told
@@ -183,7 +184,8 @@ def _show(imported: Imported, new: list[ImportedRun], logdir: Path) -> None:
     for note in (note for note in imported.notes if note not in shown):
         out.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     place = f"[bold]{escape(str(logdir / imported.name))}[/]"
-    many = f"{len(imported.runs)} runs, {imported.ops} ops" if trials else f"{imported.ops} ops"
+    ops = plural(imported.ops, "op")
+    many = f"{plural(len(imported.runs), 'run')}, {ops}" if trials else ops
     logged = f"{len(new)} new of {many}" if trials else many
     out.print(f"Logged {logged} to {place}.\n" if new else f"Nothing new: {place} has all {many}.\n", highlight=False)
 

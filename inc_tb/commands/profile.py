@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import os
-from glob import escape as escape_glob
 from pathlib import Path
 
 import click
 from rich.markup import escape
 
+from inc_tb.commands.runs import diagnosed, diagnosis_in, is_of, name_of, run_folder
 from inc_tb.commands.terminal import (
     as_model,
+    as_sizes,
     check_folder,
     invite,
-    name_of,
     out,
     print_json,
     progress_bar,
-    run_folder,
     say,
 )
 from inc_tb.data import open_data
-from inc_tb.errors import IncTbError, UsageError
+from inc_tb.errors import UsageError
 from inc_tb.frameworks.models import read_inputs
 from inc_tb.frameworks.registry import framework_of, frameworks
-from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.run import profile as measure
+from inc_tb.records import plural
 
 
 @click.command()
@@ -44,7 +43,10 @@ from inc_tb.profiling.run import profile as measure
     help="Runs after each opening of a model that do not count.",
 )
 @click.option("--threads", type=click.IntRange(1), metavar="N", help="Threads of one op.  [default: the runtime's own]")
-@click.option("--batch-size", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="Samples a run.")
+@click.option(
+    "--batch-size", "batch_sizes", default="1", show_default=True, callback=as_sizes, metavar="N[,N…]",
+    help="Samples a run; of several sizes ops are timed with the first, whole runs with all.",
+)  # fmt: skip
 @click.option("--logdir", type=click.Path(path_type=Path), default=Path("nc_workspace"), show_default=True)
 @click.option(
     "--run",
@@ -59,8 +61,8 @@ from inc_tb.profiling.run import profile as measure
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def profile(
-    model: str, quantized: str | None, data: str, runs: int, warmup: int, threads: int | None, batch_size: int,
-    logdir: Path, run: str | None, top: int, trace: Path | None, as_json: bool,
+    model: str, quantized: str | None, data: str, runs: int, warmup: int, threads: int | None,
+    batch_sizes: tuple[int, ...], logdir: Path, run: str | None, top: int, trace: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure where the time goes, op by op: in MODEL, or in MODEL (fp32) against MODEL2 (int8).
 
@@ -69,12 +71,13 @@ def profile(
     get the times.
     """
     from inc_tb.show.profiles import show_prices, show_profile
+    from inc_tb.store.workspace import put_tables_above
     from inc_tb.store.writer import SummaryWriter
 
     check_folder(logdir)
     if trace is not None and not trace.absolute().parent.is_dir():
         raise UsageError(f"--trace {trace}: there is no folder {trace.parent}; expected a file to write to.")
-    found_run = _diagnosed(logdir, model, quantized) if run is None and quantized is not None else None
+    found_run = diagnosed(logdir, model, quantized) if run is None and quantized is not None else None
     folder = found_run or run_folder(logdir, run, name_of(quantized or model))
     if threads is not None:
         for variable in (name for framework in frameworks() for name in framework.thread_variables):
@@ -82,17 +85,20 @@ def profile(
     first = as_model(model)
     second = as_model(quantized) if quantized is not None else None
     framework_of(first).require("open_timer")
-    batches = open_data(data, read_inputs(first), batch_size)
+    batches = open_data(data, read_inputs(first), batch_sizes[0])
     with progress_bar("timing runs", runs) as progress:
-        found = measure(first, batches, quantized=second, warmup=warmup, runs=runs, threads=threads, progress=progress)
+        found = measure(
+            first, batches, quantized=second, warmup=warmup, runs=runs, threads=threads, batch_sizes=batch_sizes,
+            progress=progress,
+        )  # fmt: skip
     if trace is not None:
         found.save_trace(trace)
     if quantized is not None:
         found.fp32, found.int8 = model, quantized
     else:
         setattr(found, found.sides[0], model)
-    diagnosis = _diagnosis_in(folder) if quantized is not None else None
-    if diagnosis is not None and not _is_of(diagnosis, model, quantized or ""):
+    diagnosis = diagnosis_in(folder) if quantized is not None else None
+    if diagnosis is not None and not is_of(diagnosis, model, quantized or ""):
         say(f"{folder} holds a diagnosis of {diagnosis.reference} and {diagnosis.quantized}; it gets no times.")
         diagnosis = None
     priced = found.join(diagnosis) if diagnosis is not None else None
@@ -100,6 +106,7 @@ def profile(
         writer.add_profile(found)
         if priced is not None:
             writer.update_diagnosis(priced)
+    put_tables_above(folder, logdir, priced or diagnosis)
     if as_json:
         print_json(found.to_json())
         return
@@ -107,29 +114,5 @@ def profile(
     if priced is not None:
         show_prices(out, priced.suggestions)
     joined = ", and the times to its diagnosis" if priced is not None else ""
-    out.print(f"Logged {len(found.rows) - 1} ops to [bold]{escape(str(folder))}[/]{joined}. ", end="")
+    out.print(f"Logged {plural(len(found.rows) - 1, 'op')} to [bold]{escape(str(folder))}[/]{joined}. ", end="")
     invite(logdir)
-
-
-def _diagnosed(logdir: Path, model: str, quantized: str) -> Path | None:
-    """The newest run that `inc-tb diagnose` has made of the two."""
-    runs = (folder for folder in logdir.glob(f"{escape_glob(name_of(quantized))}*") if folder.is_dir())
-    for folder in sorted(runs, key=lambda f: -f.stat().st_mtime):
-        found = _diagnosis_in(folder)
-        if found is not None and _is_of(found, model, quantized):
-            return folder
-    return None
-
-
-def _is_of(diagnosis: Diagnosis, model: str, quantized: str) -> bool:
-    told = zip((diagnosis.reference, diagnosis.quantized), (model, quantized), strict=True)
-    return all(a == b or (".py:" not in a and Path(a).resolve() == Path(b).resolve()) for a, b in told)
-
-
-def _diagnosis_in(folder: Path) -> Diagnosis | None:
-    from inc_tb.store.reader import load
-
-    try:
-        return load(folder).diagnosis
-    except IncTbError:  # another kind of run, or none yet
-        return None

@@ -21,8 +21,8 @@ def with_tool_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def quantizer_for(given: Any, model: str, options: Mapping[str, Any]) -> Quantizer:
-    """The first tool of the model's framework, told what was given on the command line."""
+def quantizer_for(given: Any, model: str, options: Mapping[str, Any], **settings: Any) -> Quantizer:
+    """The first tool of the model's framework, told what was given on the command line, and settings beside it."""
     framework = framework_of(given)
     if not framework.tools:
         return framework.make_quantizer({})  # which says what to do instead
@@ -35,7 +35,7 @@ def quantizer_for(given: Any, model: str, options: Mapping[str, Any]) -> Quantiz
             expected = " or ".join(option.choices)
             raise UsageError(f"--{name} {values[name]} was given for {model}, which is {_whose(framework)}; expected "
                              f"{expected}.")  # fmt: skip
-    return framework.make_quantizer(tool.settings(values), tool)
+    return framework.make_quantizer({**tool.settings(values), **settings}, tool)
 
 
 def given_options() -> list[str]:

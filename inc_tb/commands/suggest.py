@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from inc_tb.advise.configs import find_recipe, formats_listed, recipes_for
-from inc_tb.advise.judge import patterns_of
-from inc_tb.advise.names import check_names, exact_patterns
+from inc_tb.advise.configs import Fitted, find_recipe, formats_listed, recipes_for, write_for
+from inc_tb.advise.names import check_names
 from inc_tb.commands.terminal import say
 from inc_tb.errors import UsageError
+from inc_tb.frameworks.patterns import exact_patterns
 from inc_tb.frameworks.registry import named
-from inc_tb.frameworks.templates import write
 from inc_tb.records import Recipe, Suggestion
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     "--format",
     "tool",
     metavar="FORMAT",
-    help=f"The tool to write for, as far as it fits the run's framework: {formats_listed()}.  [default: the first that "
-    "fits]",
+    help=f"The tool to write for, as far as it fits the run's framework: {formats_listed()}.  [default: the one that "
+    "the suggestion has first]",
 )
 @click.option(
     "--rank", "ranks", multiple=True, type=int, metavar="N", help="Which suggestion; again for several in one config."
@@ -45,7 +44,7 @@ def suggest(
     run: Path, tool: str | None, ranks: tuple[int, ...], take_all: bool, names: tuple[str, ...], output: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Print the config that keeps the ops of a suggestion in fp32.
+    """Print the config of a suggestion: what keeps its ops in fp32, or the setting that cures it.
 
     RUN is the folder of one run, such as nc_workspace/trial-001. The config alone goes to standard output, the reason
     for it to standard error. Without --rank, --all or --op it is the first suggestion; where a run has none there is
@@ -58,10 +57,10 @@ def suggest(
     logged = load(run)
     # A list of names is of use whatever the model is.
     available = recipes_for(logged.diagnosis.framework, logged.ops)
-    recipe = available[0].recipe if tool is None else find_recipe(available, tool)
     chosen = [] if names else _chosen(run, logged.suggestions, ranks, take_all)
+    recipe = _offered_first(available, chosen) if tool is None else find_recipe(available, tool)
     ops = _in_graph_order(logged, dict.fromkeys([*names, *(name for s in chosen for name in s.ops)]))
-    config = _config(logged, recipe, ops, chosen)
+    config = _config(logged, recipe, ops)
     _explain(chosen, ops, recipe, logged.diagnosis.is_measured)
     found: dict[str, Any] = {"run": str(run), "format": recipe.tool, "ops": ops}
     found.update(rank=[s.rank for s in chosen], because=[s.because for s in chosen], config=config)
@@ -73,18 +72,21 @@ def _in_graph_order(logged: Run, names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: place.get(name, len(place)))
 
 
-def _config(logged: Run, recipe: Recipe, ops: Sequence[str], chosen: Sequence[Suggestion]) -> str:
+def _offered_first(available: Sequence[Fitted], chosen: Sequence[Suggestion]) -> Recipe:
+    """What all of them have first: the cure that their text names. Else the first that keeps ops in fp32."""
+    firsts = {next(iter(suggestion.recipes), "") for suggestion in chosen}
+    same = (f.recipe for f in available if firsts == {f.recipe.tool})
+    return next(same, next(f.recipe for f in available if f.recipe.item))
+
+
+def _config(logged: Run, recipe: Recipe, ops: Sequence[str]) -> str:
     """What the tool is to be told; nothing where there is nothing to change."""
     known = logged.ops["name"].tolist()
     check_names(ops, known)
-    is_merged = len(chosen) == 1 and bool(chosen[0].pattern)
-    patterns = exact_patterns(patterns_of(ops), ops, known) if is_merged else []
-    tensors = {node.name: node.tensor for node in logged.diagnosis.graph}
     nameless = _nameless(logged, ops) if "{tensor}" not in recipe.item else []
     if nameless:
         say(f"Careful: without a name of their own in the file, so that no tool finds them: {', '.join(nameless)}.")
-    modules = {node.name: node.module for node in logged.diagnosis.graph}
-    return write(recipe, ops, tensors, patterns, modules) if ops else ""
+    return write_for(recipe, ops, logged.diagnosis.graph, exact_patterns(ops, known)) if ops else ""
 
 
 def _nameless(logged: Run, ops: Sequence[str]) -> list[str]:

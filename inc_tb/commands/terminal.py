@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -18,7 +19,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from inc_tb import records
 from inc_tb.data import load_function, split_function
 from inc_tb.errors import IncTbError, ModelError, UsageError
-from inc_tb.frameworks.registry import framework_of
 
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
@@ -40,6 +40,8 @@ def progress_bar(what: str, total: int | None = None) -> Iterator[Callable[..., 
 def as_model(given: str) -> Any:
     """A file or folder, or what a function of a Python file returns: PyTorch models are code."""
     if ".py:" not in given:
+        if Path(given).suffix == ".py" and Path(given).is_file():
+            raise ModelError(f"{given} is code; expected the function in it that returns the model: {given}:function.")
         return Path(given)
     path, name = split_function(given)
     try:
@@ -48,6 +50,16 @@ def as_model(given: str) -> Any:
         raise
     except Exception as error:  # the user's own code may raise anything
         raise ModelError(f"{given} failed: {type(error).__name__}: {error}. It must return a model.") from error
+
+
+def as_sizes(_: click.Context, option: click.Parameter, given: str | None) -> tuple[int, ...] | None:
+    """Of an option that takes one number or several: 1,8,32."""
+    if given is None:
+        return None
+    parts = given.split(",")
+    if not all(part.strip().isdecimal() and int(part) > 0 for part in parts):
+        raise UsageError(f"{option.opts[0]} {given} was given; expected a whole number from 1 on, or several: 1,8,32.")
+    return tuple(dict.fromkeys(int(part) for part in parts))
 
 
 def say(text: str) -> None:
@@ -70,24 +82,3 @@ def invite(logdir: Path) -> None:
 def print_json(value: Any) -> None:
     sys.stdout.buffer.write(records.to_json(value) + b"\n")
     sys.stdout.flush()
-
-
-def name_of(model: str) -> str:
-    """What a run is called by its model: int8 for int8.onnx, make_int8 for models.py:make_int8."""
-    if ".py:" in model:
-        return split_function(model)[1]
-    return framework_of(model).run_name(Path(model))
-
-
-def run_folder(logdir: Path, run: str | None, name: str) -> Path:
-    """The named run, or one that is not there yet: another model with the same name does not mix with the first."""
-    if run is not None:
-        parts = Path(run).parts
-        if not parts or Path(run).is_absolute() or ".." in parts:
-            raise UsageError(f"--run {run}: expected a name below the logdir, such as trial-001.")
-        return logdir / run
-    folder, count = logdir / name, 1
-    while folder.exists():
-        count += 1
-        folder = logdir / f"{name}-{count}"
-    return folder

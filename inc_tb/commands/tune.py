@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 
+from inc_tb.commands.configured import leave_tool_options, tool_options, with_config
 from inc_tb.commands.quantizing import given_options, quantizer_for, with_tool_options
-from inc_tb.commands.terminal import as_model, check_folder, err, invite, out, print_json, progress_bar, say
+from inc_tb.commands.rebuilding import rebuild_trial
+from inc_tb.commands.terminal import as_model, as_sizes, check_folder, err, invite, out, print_json, progress_bar, say
 from inc_tb.errors import UsageError
 from inc_tb.frameworks.protocols import Quantizer
 
@@ -29,8 +31,8 @@ from inc_tb.frameworks.protocols import Quantizer
 @click.option("--lower-is-better", is_flag=True, help="The number is an error, not an accuracy.")
 @click.option(
     "--strategy", default="probe", show_default=True, metavar="NAME",
-    help="probe searches in a simulation; basic, mse and mse_v2 are Neural Compressor's, for comparison; or one of "
-    "yours, file.py:function.",
+    help="probe searches in a simulation; auto, basic, bayesian, conservative, exhaustive, mse, mse_v2, random and tpe "
+    "are as Neural Compressor has them; or one of yours, file.py:function.",
 )  # fmt: skip
 @click.option("--max-trials", default=100, show_default=True, type=click.IntRange(1), metavar="N")
 @click.option(
@@ -45,15 +47,31 @@ from inc_tb.frameworks.protocols import Quantizer
     "--profile", "profile_runs", default=0, show_default=True, type=click.IntRange(0), metavar="RUNS",
     help="Also time every op of every trial, in so many runs.",
 )  # fmt: skip
+@click.option(
+    "--batch-size", "batch_sizes", callback=as_sizes, metavar="N[,N…]",
+    help="Samples a run, one or several sizes, for the benchmark at the end.  [default: 1,16, if trials are timed]",
+)  # fmt: skip
 @click.option("--samples", type=click.IntRange(1), metavar="N", help="Calibrate with the first N samples only.")
 @click.option(
     "--probe-s", default=60.0, show_default=True, type=click.FloatRange(0), help="Seconds for the simulation."
 )
 @click.option(
+    "--random-seed", default=0, show_default=True, type=click.IntRange(0), metavar="N",
+    help="Of strategies that draw at random: the same seed, the same trials.",
+)  # fmt: skip
+@click.option(
     "--quantizer", metavar="FILE.PY:FUNCTION",
     help="Returns a quantizer of yours (see inc_tb.Quantizer), instead of the tool of the model's framework.",
 )  # fmt: skip
+@click.option(
+    "--config", type=click.Path(path_type=Path), metavar="FILE.YAML",
+    help="A tuning configuration of Neural Compressor; options that are given go before what it says.",
+)  # fmt: skip
 @with_tool_options
+@click.option(
+    "--save", "save_to", type=click.Path(path_type=Path), metavar="FOLDER",
+    help="Also store the best model there, so that inc_tb.load_model gives it in another process.",
+)  # fmt: skip
 @click.option("--logdir", type=click.Path(path_type=Path), default=Path("nc_workspace"), show_default=True)
 @click.option("--resume", is_flag=True, help="Go on with the tuning in the logdir.")
 @click.option("--rebuild", metavar="TRIAL", help="Make the model of a trial once more, such as trial-007.")
@@ -71,9 +89,12 @@ def tune(
 
     Exit code 0: the criterion holds; 1: it does not, the best model found is kept all the same.
     """
+    options["logdir"] = logdir
+    options["asked"] = with_config(options["config"], options)
+    logdir = options["logdir"]
     check_folder(logdir)
     if rebuild is not None:
-        return _rebuild(rebuild, model, data, logdir, output, options["quantizer"], as_json)
+        return rebuild_trial(rebuild, model, data, logdir, output, options["quantizer"], as_json)
     if output is not None:
         raise UsageError("--output was given without --rebuild; the best model is in the logdir.")
     if model is None or data is None or evaluate is None:
@@ -86,7 +107,11 @@ def tune(
 
 def _tune(model: str, data: str, evaluate: str, logdir: Path, as_json: bool, options: dict[str, Any]) -> int:
     from inc_tb.show.trials import show_trial, show_tuned
+    from inc_tb.tuning.carry import check_target, save
     from inc_tb.tuning.loop import tune as tune_model
+
+    if options["save_to"] is not None:
+        check_target(options["save_to"])
 
     given = as_model(model)
     quantizer = _quantizer(given, model, options)
@@ -97,9 +122,11 @@ def _tune(model: str, data: str, evaluate: str, logdir: Path, as_json: bool, opt
         "timeout",
         "objectives",
         "profile_runs",
+        "batch_sizes",
         "samples",
         "probe_s",
         "resume",
+        "random_seed",
     )
     printed = err if as_json else out
     # What the user's own functions print is not part of the JSON.
@@ -110,6 +137,8 @@ def _tune(model: str, data: str, evaluate: str, logdir: Path, as_json: bool, opt
             quantizer=quantizer, logdir=logdir, probing=probing, **{name: options[name] for name in told},
             progress=lambda trial, is_best: show_trial(printed, trial, is_best),
         )  # fmt: skip
+    if options["save_to"] is not None:
+        say(f"Saved the model to {save(found, options['save_to'])}, from where inc_tb.load_model loads it.")
     if as_json:
         print_json(found.to_json())
     else:
@@ -119,32 +148,14 @@ def _tune(model: str, data: str, evaluate: str, logdir: Path, as_json: bool, opt
 
 
 def _quantizer(given: Any, model: str, options: dict[str, Any]) -> str | Quantizer:
+    asked = options["asked"]
     if options["quantizer"] is None:
-        return quantizer_for(given, model, options)
+        settings = tool_options(asked, given, options) if asked is not None else {}
+        return quantizer_for(given, model, options, **settings)
     others = given_options()
     if others:
         raise UsageError(f"--quantizer was given together with --{others[0]}; expected one of them.")
+    if asked is not None:
+        leave_tool_options(asked)
     found: str = options["quantizer"]
     return found
-
-
-def _rebuild(
-    name: str, model: str | None, data: str | None, logdir: Path, output: Path | None, quantizer: str | None,
-    as_json: bool,
-) -> int:  # fmt: skip
-    from inc_tb.tuning.history import find_trial
-    from inc_tb.tuning.loop import rebuild
-
-    trial, given = find_trial(logdir, name)
-    told, calibration = model or given.get("model"), data or given.get("calibration")
-    if told is None or calibration is None:
-        raise UsageError(f"{logdir}: does not say which model and data the tuning had; give MODEL and --data.")
-    target = rebuild(
-        as_model(told), calibration, trial, output, logdir=logdir, samples=given.get("samples"), quantizer=quantizer
-    )
-    if as_json:
-        print_json({"trial": name, "model": str(target), "fallback": trial.fallback, "config": trial.config})
-    else:
-        accuracy = "no number" if trial.accuracy is None else f"{trial.accuracy:.4f}"
-        say(f"Wrote {target}: {name}, accuracy {accuracy}, kept in fp32: {', '.join(trial.fallback) or 'nothing'}.")
-    return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
@@ -43,12 +43,27 @@ def _fit(array: Array, expected: Input, is_free: bool, hint: str) -> Array:
     return np.asarray(array, dtype=expected.dtype, order="C")
 
 
-def split(feeds: Mapping[str, Array], at_once: int | None, most: int) -> Iterator[dict[str, Array]]:
-    """In parts that the model takes, and that fit the memory; not at all where the arrays differ in their length."""
-    rows = {len(array) if array.ndim else 0 for array in feeds.values()}
+def count_rows(feeds: Batch, whole: Collection[str] = ()) -> int:
+    """How many samples a batch has; 1 where its arrays do not agree. Those in `whole` do not count any."""
+    rows = {len(array) for name, array in feeds.items() if array.ndim and name not in whole}
+    return rows.pop() if len(rows) == 1 else 1
+
+
+def split(feeds: Batch, at_once: int | None, most: int, whole: Collection[str] = ()) -> Iterator[dict[str, Array]]:
+    """In parts that the model takes, and that fit the memory; not at all where the arrays differ in their length.
+
+    Single numbers, and the arrays in `whole`, which are the same for all samples, go with every part.
+    """
+    rows = count_rows(feeds, whole)
     size = at_once if at_once is not None else most
-    if len(rows) != 1 or max(rows) <= size:
+    for start in range(0, max(rows, 1), size) if rows > size else ():
+        yield {n: a[start : start + size] if a.ndim and n not in whole else a for n, a in feeds.items()}
+    if rows <= size:
         yield dict(feeds)
-        return
-    for start in range(0, max(rows), size):
-        yield {name: array[start : start + size] for name, array in feeds.items()}
+
+
+def whole_inputs(inputs: Sequence[Input]) -> set[str]:
+    """Inputs with a fixed first length, beside others with any: they are the same for all samples."""
+    counted = [i for i in inputs if i.shape]
+    fixed = {i.name for i in counted if i.shape[0] is not None}
+    return fixed if len(fixed) < len(counted) else set()

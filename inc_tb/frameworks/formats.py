@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -54,7 +54,9 @@ class Settings(NamedTuple):
         def usual(dtypes: Iterable[str]) -> str:
             return next((found for found, _ in Counter(d for d in dtypes if d).most_common(1)), "")
 
-        is_dynamic = {scheme for scheme in schemes if scheme} == {_DYNAMIC}
+        # Most of them: a tool that quantizes dynamically may still give tables that are looked up fixed ranges.
+        found = Counter(scheme == _DYNAMIC for scheme in schemes if scheme)
+        is_dynamic = found[True] > found[False]
         return cls(_PER_CHANNEL in set(granularities), usual(activations), usual(weights), is_dynamic)
 
 
@@ -68,8 +70,9 @@ class Format:
     """None where it is of no use for a model that is quantized so."""
     aliases: Sequence[str] = ()
     """What else people call the tool, or the setting that it takes."""
-    cures: frozenset[str] = frozenset()
-    """Rules whose cause it takes away without keeping any op in fp32."""
+    cures: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Rules whose cause it takes away without keeping any op in fp32, each with a regular expression for the types of
+    ops at which it does, as the framework calls them, in any case."""
 
 
 def always(recipe: Recipe) -> Callable[[Settings], Recipe]:

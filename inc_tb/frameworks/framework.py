@@ -11,10 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from inc_tb.errors import ModelError, UsageError
+from inc_tb.frameworks.carried import Carried, Found
 from inc_tb.frameworks.formats import PLAIN, Format
 from inc_tb.frameworks.ops import Array, Batch, Input
 from inc_tb.frameworks.protocols import Adapter, Quantizer, Switchable, Timer
@@ -84,6 +86,8 @@ class Framework(ABC):
     """Those that say how many threads it has, for a framework that looks at them once, when it is loaded."""
     reference_is_optional: bool = False
     """Whether a quantized model alone will do, because its reference can be made of it."""
+    packages: Sequence[str] = ()
+    """Those that decide what a quantized model computes; another version may give other results."""
     formats: Sequence[Format] = (PLAIN,)
     """The configs that it can be told by, the one of its own tool first."""
     tools: Sequence[Tool] = ()
@@ -140,6 +144,12 @@ class Framework(ABC):
         found: str = self._do("digest_model", model)
         return found
 
+    def is_same(self, one: Any, other: Any) -> bool:
+        """Whether two models hold the same; False where that cannot be told. Those of one size alone are read whole."""
+        if not (self.can("digest_model") and self.can("measure_size")):
+            return False
+        return self.measure_size(one) == self.measure_size(other) and self.digest_model(one) == self.digest_model(other)
+
     def measure_size(self, model: Any) -> float:
         """Kilobytes that a model takes on disk, or its parameters and buffers in memory."""
         found: float = self._do("measure_size", model)
@@ -148,6 +158,27 @@ class Framework(ABC):
     def save_model(self, model: Any, target: Path) -> None:
         """Where it can be loaded from again."""
         self._do("save_model", model, target)
+
+    def store_tuned(self, carried: Carried, folder: Path) -> Mapping[str, Any]:
+        """A tuned model, so that `open_tuned` finds it in the folder; returns what that must know, as plain data."""
+        if "store_tuned" in self.parts:
+            told: Mapping[str, Any] = self._do("store_tuned", carried, folder)
+            return told
+        is_file = isinstance(carried.model, str | PathLike)
+        target = folder / f"model{Path(carried.model).suffix if is_file else self.saved_suffix}"
+        self.save_model(carried.model, target)
+        return {"file": target.name}
+
+    def open_tuned(self, found: Found) -> Any:
+        """The model of a folder that `store_tuned` has written: by default the path of its file."""
+        if "open_tuned" in self.parts:
+            return self._do("open_tuned", found)
+        name = found.manifest.own.get("file")
+        if not isinstance(name, str) or Path(name).name != name or not (found.folder / name).exists():
+            raise ModelError(f"{found.folder}: its recipe names no model file; expected a folder that was saved.")
+        if found.model is not None:
+            raise UsageError(f"a model was given to load {found.folder}; {self.title} models need none. Leave it out.")
+        return found.folder / name
 
     def quantize_to_ranges(self, model: Any, ranges: Mapping[str, tuple[float, float]]) -> Any:
         """The model as its tool quantizes it to these ranges of its tensors."""
@@ -174,6 +205,10 @@ class Framework(ABC):
     def nameless(self, node: GraphNode) -> bool:
         """Whether an op has no name of its own in the file, so that no tool finds it."""
         return False
+
+    def with_followers(self, ops: Sequence[str], graph: Iterable[GraphNode]) -> list[str]:
+        """The ops, and those that its tool must be told to keep in fp32 along with them, in the order of the graph."""
+        return list(ops)
 
     def make_quantizer(self, settings: Mapping[str, Any], tool: Tool | None = None) -> Quantizer:
         """A tool with these arguments; the first one unless told otherwise."""

@@ -47,6 +47,11 @@ class Step:
     is_dynamic: bool = False
     """It finds the range of what it reads while the model runs."""
 
+    @property
+    def module(self) -> str:
+        """As of Op, where the file itself says so."""
+        return ""
+
 
 AnyStep = TypeVar("AnyStep", bound=Step)
 AnyTensor = TypeVar("AnyTensor", bound=Tensor)
@@ -92,7 +97,7 @@ class Graph(Generic[AnyStep, AnyTensor]):
     def graph_nodes(self, *, with_tensors: bool = False) -> list[GraphNode]:
         """As it is stored; `with_tensors` where these have names of their own that users know."""
         return [
-            GraphNode(s.name, s.kind, self.sources(s), s.outputs[0] if with_tensors else "")
+            GraphNode(s.name, s.kind, self.sources(s), s.outputs[0] if with_tensors else "", s.module)
             for s in self.steps
             if s.outputs
         ]

@@ -57,6 +57,14 @@ class GraphAdapter(Adapter, Generic[AnyStep]):
     def _params(self, step: AnyStep) -> int:
         """Of its weight."""
 
+    def _is_blind(self, match: Match[AnyStep]) -> bool:
+        """Whether something that reaches an op is rounded and not compared, so that its inputs are not known."""
+        return False
+
+    def _is_rounded(self, match: Match[AnyStep]) -> bool:
+        """Whether anything is rounded between what reaches an op and what it gives."""
+        return True
+
     def ops(self) -> Sequence[Op]:
         return without(self._ops, {self._compared[r]: why for r, why in self._misfits.items() if r in self._compared})
 
@@ -94,13 +102,17 @@ class GraphAdapter(Adapter, Generic[AnyStep]):
         ops = []
         for index, (name, step) in enumerate(steps.items()):
             match = self.matching.matches[step.index] if name in compared else None
+            weighted = [s for s in match.weighted if s.weight] if match is not None else []
             ops.append(
                 Op(
                     name, step.kind, index, self._block(step), self._module(step), unit[name],
                     compared.get(name, step.outputs[0]), tuple(sources[name]), (),
                     match.twin.weight_quantization if match is not None else None,
                     self._activation(match) if match is not None else None,
-                    self._params(step) if match is not None and step.weight else 0,
+                    sum(map(self._params, weighted)),
+                    joined=match.twin.kind if match is not None and match.is_joined else "",
+                    is_blind=match is not None and self._is_blind(match),
+                    is_rounded=match is None or self._is_rounded(match),
                 )
             )  # fmt: skip
         reasons = self.matching.missing

@@ -38,6 +38,24 @@ class Match(Generic[AnyStep]):
     folded: list[AnyStep] = field(default_factory=list)
     affine: list[AnyStep] = field(default_factory=list)
     """Those of the folded steps that were found to be in the twin's weights and bias."""
+    is_joined: bool = False
+    """The step and what is folded into it are one function, which the quantized model writes in other steps."""
+    bearers: list[AnyStep] = field(default_factory=list)
+    """Which of them have the weights of the twin, where they are joined: side by side if there are several."""
+    inside: list[AnyStep] = field(default_factory=list)
+    """Steps of the quantized model that belong to the twin."""
+
+    @property
+    def weighted(self) -> list[AnyStep]:
+        """The steps of the reference whose weights are those of the twin."""
+        return self.bearers if self.is_joined else [self.step]
+
+    @property
+    def reads(self) -> list[str]:
+        """Roots in the reference that come from outside."""
+        steps = sorted([self.step, *self.folded], key=lambda step: step.index)
+        made = {out for step in steps for out in step.outputs}
+        return list(dict.fromkeys(root for step in steps for root in step.reads if root not in made))
 
 
 class Weights(NamedTuple):
@@ -74,9 +92,8 @@ class Matched(ABC, Generic[AnyGraph, AnyStep]):
             found = self.weights(match)
             if found is not None and found.reference.size:
                 axis = found.axis if found.reference.ndim > 1 else None
-                yield Pair(
-                    match.step.name, match.step.weight, "weight", found.reference, found.quantized, axis
-                )  # fmt: skip
+                name, tensor = match.step.name, match.weighted[0].weight
+                yield Pair(name, tensor, "weight", found.reference, found.quantized, axis)
 
     def twins(self) -> dict[str, list[str]]:
         """Op of the quantized model -> ops of the reference that it stands for."""
@@ -104,6 +121,13 @@ class Matched(ABC, Generic[AnyGraph, AnyStep]):
         match.folded.append(step)
         self.folded_into[step.index] = match
         self._set_point(match)
+
+    def _record_joined(self, match: Match[AnyStep]) -> None:
+        """One that stands for several steps from the start."""
+        self._record(match)
+        for step in match.folded:
+            self.folded_into[step.index] = match
+            self.missing.pop(step.index, None)
 
     def _set_point(self, match: Match[AnyStep]) -> None:
         self.points[match.end.outputs[0]] = match.root
@@ -135,13 +159,21 @@ class Matched(ABC, Generic[AnyGraph, AnyStep]):
 
     def _check_same_network(self, bearing: Sequence[AnyStep]) -> None:
         """`bearing` are the steps with weights that are told from others."""
-        same = sum(1 for s in bearing if s.index in self.matches and self._resembles(self.matches[s.index]))
+        wholes = {s.index: match for match in self.matches.values() for s in match.bearers}
+        # Nothing is known of weights that are in an op which has them in another form.
+        bearing = [s for s in bearing if s.index in wholes or not self._is_joined_part(s)]
+        found = (wholes.get(s.index) or self.matches.get(s.index) for s in bearing)
+        same = sum(1 for match in found if match is not None and self._resembles(match))
         if same * 2 < len(bearing) or not self.matches:
             raise MismatchError(
                 f"{self.quantized.name} is not a quantized version of {self.reference.name}: only {same} of "
                 f"{len(bearing) or len(self.reference.steps)} layers with weights have the same place and similar "
                 "weights. Check that both models belong together."
             )
+
+    def _is_joined_part(self, step: AnyStep) -> bool:
+        whole = self.folded_into.get(step.index)
+        return whole is not None and whole.is_joined
 
     def _resembles(self, match: Match[AnyStep]) -> bool:
         found = self.weights(match)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from inc_tb.frameworks.memory import default_budget
 from inc_tb.frameworks.ops import Array, Batch, Input
 from inc_tb.frameworks.protocols import Adapter, Quantizer, Switchable, Timer
 from inc_tb.frameworks.registry import framework_of, framework_of_both
 from inc_tb.records import GraphNode
 
 
-def open_pair(reference: Any, quantized: Any, *, memory_budget: int = 1 << 30) -> Adapter:
-    """The adapter for a reference and its quantized model."""
+def open_pair(
+    reference: Any, quantized: Any, *, memory_budget: int | None = None, batch_size: int | None = None
+) -> Adapter:
+    """The adapter for a reference and its quantized model, which runs `batch_size` samples at once, or what fits."""
     framework = framework_of_both(reference, quantized, "compare")
-    return framework.open_pair(reference, quantized, memory_budget=memory_budget)
+    budget = default_budget() if memory_budget is None else memory_budget
+    adapter = framework.open_pair(reference, quantized, memory_budget=budget)
+    adapter.samples_at_once = batch_size
+    return adapter
 
 
 def open_switches(reference: Any, quantized: Any) -> Switchable:
@@ -61,6 +68,17 @@ def open_results(model: Any) -> Callable[[Batch], list[Array]]:
 def digest_model(model: Any) -> str:
     """The same for the same model only."""
     return framework_of(model).digest_model(model)
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two models of one framework hold the same, as far as that can be told."""
+    if (
+        isinstance(one, str | PathLike)
+        and isinstance(other, str | PathLike)
+        and Path(one).resolve() == Path(other).resolve()
+    ):
+        return True
+    return one is other or framework_of_both(one, other, "compare").is_same(one, other)
 
 
 def measure_size(model: Any) -> float:

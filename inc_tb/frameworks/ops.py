@@ -97,6 +97,14 @@ class Op:
     """The op at whose output this op's result is compared: itself, the op it was folded into, or none."""
     note: str = ""
     """Why this op has no row of numbers of its own; empty when it has."""
+    joined: str = ""
+    """The kind of op that it and its parts are in the quantized model, where that writes them differently."""
+    is_blind: bool = False
+    """What reaches it is rounded and not compared, so that its own share in the error is not known."""
+    is_rounded: bool = True
+    """The quantized model rounds something between what reaches it and what it gives."""
+    statement: str = ""
+    """What keeps it in fp32 in the code of the tool that has quantized it, line by line, where a name is not enough."""
 
 
 class Unit(NamedTuple):

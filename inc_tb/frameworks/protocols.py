@@ -26,13 +26,15 @@ class Adapter(Protocol):
     framework: str
     notes: Sequence[str] = ()
     """What was left out, and why; may grow while batches run."""
+    samples_at_once: int | None = None
+    """How many to run at once, where the user says so; otherwise as many as fit the memory budget."""
 
     def inputs(self) -> Sequence[Input]:
         """What the reference takes."""
         ...
 
     def batch_size(self) -> int:
-        """How many samples fit the memory budget at once."""
+        """How many samples it is to be given at once, where they come from files."""
         return MOST_SAMPLES
 
     def trace(self, batch: Batch) -> None:
@@ -48,7 +50,10 @@ class Adapter(Protocol):
         ...
 
     def run(self, batch: Batch) -> Iterator[Pair]:
-        """What ops give in both models, what each adds by itself, and what the models read."""
+        """What ops give in both models, what each adds by itself, and what the models read.
+
+        A batch that does not fit the memory is run in parts, each of which gives its own pairs.
+        """
         ...
 
 

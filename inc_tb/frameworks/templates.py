@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from inc_tb.frameworks.patterns import escaped
 from inc_tb.records import Recipe
 
 _UNKNOWN: Mapping[str, str] = MappingProxyType({})
@@ -18,24 +19,32 @@ def write(
     tensors: Mapping[str, str] = _UNKNOWN,
     patterns: Sequence[str] = (),
     modules: Mapping[str, str] = _UNKNOWN,
+    statements: Mapping[str, str] = _UNKNOWN,
 ) -> str:
-    """`tensors` and `modules` have what each op writes, and the PyTorch module it belongs to, where that is known."""
-    if not ops:  # neither a comma nor a line where there is no item
-        return recipe.before.rstrip("\n") + recipe.after.lstrip(",\n")
-    by_pattern = bool(patterns) and "{pattern}" in recipe.item
-    words = [{"pattern": p} for p in patterns] if by_pattern else [_words(name, tensors, modules) for name in ops]
-    if "{module}" in recipe.item:
-        words = [w for w in words if w["module"]]  # the whole model is called "", and would be kept in fp32
-    items = dict.fromkeys(_filled(recipe.item, w) for w in words)
-    return recipe.before + recipe.between.join(items) + recipe.after
+    """Where it is known: what each op writes, its module, and what the tool of the model is told instead of that.
+
+    Tools that know `patterns` get these instead of the ops.
+    """
+    by_pattern = bool(patterns) and set(re.findall(r"\{(\w+)\}", recipe.item)) == {"pattern"}
+    items, unnamed = [_filled(recipe.item, {"pattern": p}) for p in patterns if by_pattern], ""
+    for name in () if by_pattern else ops:
+        words = _words(name, tensors, modules)
+        if recipe.of_statement and statements.get(name):
+            items += [recipe.of_statement.replace("{statement}", line) for line in statements[name].split("\n")]
+        elif words["module"] or "{module}" not in recipe.item:
+            items.append(_filled(recipe.item, words))
+        else:  # the whole model is called "", and would be kept in fp32
+            unnamed += _filled(recipe.unnamed, words)
+    if not items:  # neither a comma nor a line where there is no item
+        return recipe.before.rstrip("\n") + recipe.after.lstrip(",\n") + unnamed
+    return recipe.before + recipe.between.join(dict.fromkeys(items)) + recipe.after + unnamed
 
 
 def _words(name: str, tensors: Mapping[str, str], modules: Mapping[str, str]) -> dict[str, str]:
     path = name.strip("/").split("/")
-    pattern = re.sub(r"([\\.^$*+?{}()\[\]|])", r"\\\1", name)
     return {
         "name": name,
-        "pattern": pattern,
+        "pattern": escaped(name),
         "tensor": tensors.get(name) or name,
         # What torch's export calls /Relu is a function at the top, in no module but the whole model.
         "module": modules.get(name) or ".".join(path[:-1] or ([] if name.startswith("/") else path)),

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
@@ -15,6 +16,9 @@ from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.store import dashboards
 from inc_tb.store.encoded import diagnosis_records
 from inc_tb.store.writer import SummaryWriter, whole_step
+
+_curves: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
+"""Writer -> tags of the scalars that it was given."""
 
 
 def log_diagnosis(writer: Any, diagnosis: Diagnosis, step: int | None = None) -> None:
@@ -28,9 +32,12 @@ def log_diagnosis(writer: Any, diagnosis: Diagnosis, step: int | None = None) ->
         writer.add_diagnosis(diagnosis, step)
         return
     add = _adder(writer)
+    begun = _begun(writer)
+    scalars = dashboards.scalars_of(diagnosis, followed=begun)
+    begun.update(value.tag for value in scalars)
     values = [
         *diagnosis_records(diagnosis),
-        *dashboards.scalars_of(diagnosis),
+        *scalars,
         *dashboards.histograms_of(diagnosis, "quantized"),
         *dashboards.histograms_of(diagnosis, "reference", tag="{}_fp32"),
         dashboards.summary_text(diagnosis),
@@ -45,6 +52,13 @@ def log_histogram(writer: Any, tag: str, values: Any, step: int | None = None) -
         return
     summary = Summary(value=[dashboards.array_histogram(tag, values)])
     _adder(writer)(summary, 0 if step is None else whole_step(step))
+
+
+def _begun(writer: Any) -> set[str]:
+    try:
+        return _curves.setdefault(writer, set())
+    except TypeError:  # a writer that has no hash, or that nothing can refer to weakly
+        return set()
 
 
 def _adder(writer: Any) -> Callable[[Summary, int], None]:

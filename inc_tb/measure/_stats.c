@@ -190,7 +190,7 @@ static inline uint32_t key(float v) {
 }
 
 
-/* Two tables an array, used in turns: equal neighbours (zeros after a ReLU) then do not wait for each other. */
+/* Two tables an array, used in turns: equal neighbors (zeros after a ReLU) then do not wait for each other. */
 typedef uint32_t Table[2][KEYS];
 
 #define STEP 512
@@ -262,7 +262,7 @@ typedef struct {
     Table *tables;
 } Target;
 
-/* Rows of a few values a channel: lanes are neighbouring positions of a row, which may be several rows in one. */
+/* Rows of a few values a channel: lanes are neighboring positions of a row, which may be several rows in one. */
 static void add_positions(const float *x, const float *y, int64_t rows, int64_t row, int64_t channels, int64_t inner,
                           int finite, const Target *to) {
     int64_t channel[LANES];
@@ -291,7 +291,7 @@ static void add_short_channels(const float *x, const float *y, int64_t rows, int
     histograms(x, y, rows * row, finite, to->tables);
 }
 
-/* Channels c and up, `inner` values each, in rows that are `row` values apart: lanes are neighbouring positions. */
+/* Channels c and up, `inner` values each, in rows that are `row` values apart: lanes are neighboring positions. */
 static void add_long_channels(const float *x, const float *y, int64_t rows, int64_t row, int64_t c, int64_t channels,
                               int64_t inner, const Target *to) {
     int finite = 1;

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from inc_tb.data import as_batch
-from inc_tb.errors import DataError
-from inc_tb.frameworks.ops import Op, Pair, Role
+from inc_tb.errors import DataError, OutOfMemoryError
+from inc_tb.frameworks.ops import Batch, Op, Pair, Role
 from inc_tb.frameworks.protocols import Adapter
 from inc_tb.frameworks.registry import describe
 from inc_tb.measure.op_table import Measurement
@@ -19,14 +19,32 @@ from inc_tb.measure.shards import Collected, Key, merged_over_ranks
 from inc_tb.measure.stats import PairStats
 
 Progress = Callable[[int], None]
-_WAITING_BYTES = 24 << 20
-_LARGE_BYTES = 96 << 20
+Check = Callable[[Sequence[Op], Batch], None]
+_WAITING_BYTES = 12 << 20
+_LARGE_BYTES = 48 << 20
 STORED: Sequence[Role] = ("output", "weight")
 """Whose histograms and channels are kept; the others only serve the op table."""
 
 
-def collect(adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None) -> tuple[Collected, int]:
-    """Statistics of every pair over all batches, and the number of samples."""
+def collect(
+    adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None, check: Check | None = None
+) -> tuple[Collected, int]:
+    """Statistics of every pair over all batches, and the number of samples.
+
+    `check` is given the ops and the first batch, before anything is run but for tracing.
+    """
+    try:
+        return _collect(adapter, batches, progress, check)
+    except MemoryError as error:
+        raise OutOfMemoryError(
+            f"there is not enough memory to compare the arrays of one batch ({error}). Give this process more memory, "
+            "or allow it less at once with --memory."
+        ) from error
+
+
+def _collect(
+    adapter: Adapter, batches: Iterable[Any], progress: Progress | None, check: Check | None
+) -> tuple[Collected, int]:
     samples, is_open = 0, False
     inputs = adapter.inputs()
     if not isinstance(batches, Iterable):
@@ -40,6 +58,8 @@ def collect(adapter: Adapter, batches: Iterable[Any], progress: Progress | None 
             if not is_open:
                 is_open = True
                 adapter.trace(batch)
+                if check is not None:
+                    check(adapter.ops(), batch)
                 collector.set_ops(adapter.ops())
                 collector.add(adapter.weights())
             collector.add(adapter.run(batch))
@@ -53,11 +73,11 @@ def collect(adapter: Adapter, batches: Iterable[Any], progress: Progress | None 
 
 
 def collect_with_others(
-    adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None
+    adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None, check: Check | None = None
 ) -> tuple[Collected, int]:
     """The same over the shards of all processes. Also when this process fails it says so: the others wait for it."""
     try:
-        collected, samples = collect(adapter, batches, progress)
+        collected, samples = collect(adapter, batches, progress, check)
     except Exception as error:
         merged_over_ranks({}, 0, str(error) or type(error).__name__)
         raise
@@ -126,8 +146,13 @@ def by_op(ops: Sequence[Op], collected: Mapping[Key, PairStats]) -> list[Measure
     """What was collected, arranged by op."""
     found = []
     compared_at = {op.name: op.compared_at for op in ops}
+    reads: dict[str, list[str]] = {op.name: [] for op in ops}
     for op in ops:
-        sources = dict.fromkeys(compared_at[name] for name in op.inputs if compared_at[name])
+        reads[op.compared_at or op.name] += op.inputs
+    for op in ops:
+        # What its parts read as well, but not what they read from each other.
+        found_at = dict.fromkeys(compared_at[name] for name in reads[op.name])
+        sources = [name for name in found_at if name and name != op.name]
         arrived = [collected[name, "output"] for name in sources if (name, "output") in collected]
         if (op.name, "input") in collected:
             arrived.append(collected[op.name, "input"])

@@ -26,7 +26,7 @@ def details_of(ops: Sequence[Op], collected: Collected) -> tuple[list[HistogramR
     return (
         [histogram_row(by_name[op], role, stats) for (op, role), stats in chosen.items()],
         [channel_row(op, role, stats) for (op, role), stats in chosen.items() if stats.channels > 1],
-        [GraphNode(op.name, op.type, list(op.inputs), op.tensor, op.module) for op in ops],
+        [GraphNode(op.name, op.type, list(op.inputs), op.tensor, op.module, op.statement) for op in ops],
     )
 
 

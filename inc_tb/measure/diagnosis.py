@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -11,21 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from inc_tb.records import ChannelRow, GraphNode, HistogramRow, OpTable, Suggestion
+from inc_tb.errors import UsageError
+from inc_tb.measure.tables import TABLES, write_table
+from inc_tb.records import ChannelRow, GraphNode, HistogramRow, OpTable, Suggestion, brief, listed, plural
+from inc_tb.shown import Shown
 
 VERDICTS = ("bad", "watch", "ok", "")
-ACTIVATIONS_CSV = {"OP name": "name", "MSE": "a_inc_mse", "Activation min": "a_min", "Activation max": "a_max"}
-WEIGHTS_CSV = {
-    "OP name": "name", "MSE": "w_inc_mse",
-    "Input model min": "w_min", "Input model max": "w_max", "Input model mean": "w_mean",
-    "Input model standard deviation": "w_std", "Input model variance": "w_var",
-    "Optimized model min": "w_q_min", "Optimized model max": "w_q_max", "Optimized model mean": "w_q_mean",
-    "Optimized model standard deviation": "w_q_std", "Optimized model variance": "w_q_var",
-}  # fmt: skip
+_RANKS = ("sensitivity", "added_sqnr_db", "total_sqnr_db", "w_sqnr_db", "a_inc_mse", "w_inc_mse")
+_OF_WEIGHTS = ("w_sqnr_db", "w_inc_mse")
 
 
-@dataclass
-class Diagnosis:
+@dataclass(repr=False)
+class Diagnosis(Shown):
+    _card = "diagnoses:diagnosis_card"
+
     ops: OpTable
     suggestions: list[Suggestion] = field(default_factory=list)
     histograms: list[HistogramRow] = field(default_factory=list)
@@ -36,6 +33,61 @@ class Diagnosis:
     framework: str = ""
     samples: int = 0
     notes: list[str] = field(default_factory=list)
+    logged: Path | None = field(default=None, compare=False)
+    """The folder of the run that holds it, where that is known."""
+
+    def __repr__(self) -> str:
+        names = f"{brief(self.quantized) or 'a model'} against {brief(self.reference) or 'its reference'}"
+        return f"<Diagnosis of {names}: {self.counts}; {self.verdict}>"
+
+    @property
+    def counts(self) -> str:
+        return f"{plural(self.ops.count, 'op')}, {plural(self.samples, 'sample')}"
+
+    @property
+    def verdict(self) -> str:
+        """What has come of it, in one line."""
+        if self.ranked_by is None:
+            return self.why_no_suggestion
+        worst, column = self.worst(1, sort=self.ranked_by)[0], self.ops.column(self.ranked_by)
+        figure = column.figure(self.ops[self.ranked_by][worst])
+        return f"{self._finding()}; worst op {brief(str(self.ops['name'][worst]))}, {column.label} {figure}"
+
+    def _finding(self) -> str:
+        if self.suggestions:
+            first, *others = self.suggestions
+            more = f" and {plural(len(others), 'more suggestion')}" if others else ""
+            return f"{brief(first.rule.replace('_', ' '))} at {brief(listed(first.ops, 4), 160)}{more}"
+        return f"no suggestion; {self.why_no_suggestion}" if self.watched else self.why_no_suggestion
+
+    @property
+    def why_no_suggestion(self) -> str:
+        """What is known of the ops where there is none."""
+        if self.ranked_by is None:
+            return "no op could be measured"
+        if not self.is_measured:
+            return "too little is known of any op to judge it"
+        if self.ranked_by in _OF_WEIGHTS:
+            return "only weights could be measured, and they call for nothing"
+        if self.watched:
+            return f"{plural(self.watched, 'op adds', 'ops add')} more error than usual"
+        return "no op adds more error than quantizing usually does"
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether enough is known to say that no op adds more error than usual."""
+        return self.is_measured and self.ranked_by not in (None, *_OF_WEIGHTS) and not self.watched
+
+    @property
+    def watched(self) -> int:
+        """How many ops are not as they should be."""
+        return sum(verdict in ("watch", "bad") for verdict in self.ops.get("verdict", ()))
+
+    @property
+    def ranked_by(self) -> str | None:
+        """The column that tells the worst op, the one nearest to the output that was measured; None if none was."""
+        known = (name for name in _RANKS if name in self.ops and not np.isnan(self.ops[name]).all())
+        return next(known, None)
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -94,27 +146,17 @@ class Diagnosis:
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with one row an op; needs pandas, which inc-tb does not install."""
-        import pandas
-
+        try:
+            import pandas
+        except ModuleNotFoundError as error:
+            raise UsageError(
+                f"to_pandas() needs {error.name}, which is not installed; to_csv() and .ops do without. "
+                "Install it: pip install pandas."
+            ) from error
         return pandas.DataFrame({name: self.ops[name] for name in self.ops}).set_index("name", drop=False)
 
     def to_csv(self, folder: str | PathLike[str]) -> list[Path]:
         """activations_table.csv and weights_table.csv, with Neural Compressor's columns first and ours behind."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        return [
-            self._write_csv(folder / "activations_table.csv", ACTIVATIONS_CSV, "w_", "a_mse", "added_sqnr_db"),
-            self._write_csv(folder / "weights_table.csv", WEIGHTS_CSV, "a_", "w_mse", "w_sqnr_db"),
-        ]
-
-    def _write_csv(self, path: Path, theirs: Mapping[str, str], leave_out: str, needs: str, sort: str) -> Path:
-        ours = [c for c in self.ops if not c.startswith(leave_out) and c not in theirs.values()]
-        rows = self.worst(sort=sort)
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow([*theirs, *ours])
-            for i in rows:
-                if not np.isnan(self.ops[needs][i]):
-                    values = [self.ops[column][i] for column in (*theirs.values(), *ours)]
-                    writer.writerow(["" if v != v else v for v in values])
-        return path
+        return [write_table(table, folder, self) for table in TABLES]

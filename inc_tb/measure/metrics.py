@@ -53,6 +53,11 @@ def maximum(stats: PairStats, which: str) -> Cell:
     return found if math.isfinite(found) else _EMPTY
 
 
+def value_range(stats: PairStats, which: str) -> Cell:
+    low, high = minimum(stats, which), maximum(stats, which)
+    return low if isinstance(low, str) else high if isinstance(high, str) else high - low
+
+
 def mse(stats: PairStats, _: Quantization | None = None) -> Cell:
     return mean(stats.total("e2"), stats)
 
@@ -185,9 +190,14 @@ def worst_channel_sqnr_db(stats: PairStats, _: Quantization | None = None) -> Ce
     return at if isinstance(at, str) else float(channel_sqnr_db(stats)[int(at)])
 
 
+_RANGE = (
+    "Largest minus smallest value of the fp32 {what}. No range is wrong by itself, but outliers that stretch it make "
+    "the step coarse for all others: the channel ratio and the kurtosis tell."
+)
 VALUES: Sequence[tuple[str, str, str, PairCompute]] = (
     ("min", "min", "Smallest value of the fp32 {what}.", lambda s, _: minimum(s, "x")),
     ("max", "max", "Largest value of the fp32 {what}.", lambda s, _: maximum(s, "x")),
+    ("range", "range", _RANGE, lambda s, _: value_range(s, "x")),
     ("mean", "mean", "Average of the fp32 {what}.", lambda s, _: mean(s.total("x"), s)),
     ("std", "std", "Standard deviation of the fp32 {what}.", lambda s, _: deviation(s, "x")),
     ("var", "variance", "Variance of the fp32 {what}.", lambda s, _: variance(s, "x")),

@@ -15,13 +15,16 @@ from msgspec.structs import replace
 
 from inc_tb.frameworks.ops import Op
 from inc_tb.measure.metrics import ALL_ZERO, CAUSES, CHANNELS, ERRORS, VALUES, PairCompute, sqnr_db
+from inc_tb.measure.natural import NATURAL_SLACK_DB, WATCH_DB, usual
 from inc_tb.measure.stats import PairStats
-from inc_tb.records import Cell, Column, OpTable
+from inc_tb.records import Cell, Column, OpTable, short_repr
 
 
 @dataclass
 class Measurement:
     """Everything measured about one op."""
+
+    __repr__ = short_repr
 
     op: Op
     weight: PairStats | None = None
@@ -93,7 +96,7 @@ _EFFECT = Column("", unit="ratio", better="lower", normal=(0, 0.003))
 _PLACE: Sequence[tuple[Column, Compute]] = (
     (Column("index", label="#", unit="position", help="Position in the graph, from the input."),
      lambda m: float(m.op.index)),
-    (Column("act_scale", label="step", unit="value", help="Distance between two neighbouring quantized values of "
+    (Column("act_scale", label="step", unit="value", help="Distance between two neighboring quantized values of "
             "the output."), _act_number("scale")),
     (Column("act_zero_point", label="zero point", unit="integer", help="The integer that stands for 0.0."),
      _act_number("zero_point")),
@@ -204,4 +207,23 @@ def op_table(measurements: Sequence[Measurement], verdicts: Mapping[str, Verdict
         row.update(verdicts[m.op.name]._asdict())
         row.update({column.name: compute(m) for column, compute in _NUMBERS})
         rows.append(row)
-    return OpTable.from_rows(COLUMNS, rows)
+    return OpTable.from_rows(_for_formats(measurements), rows)
+
+
+def _for_formats(measurements: Sequence[Measurement]) -> Sequence[Column]:
+    """The columns, with the normal ranges of a model whose weights have few bits."""
+    most = usual((m.op.weight, m.weight) for m in measurements if m.op.weight is not None and m.weight is not None)
+    if most is None or most.sqnr_db - NATURAL_SLACK_DB >= WATCH_DB:
+        return COLUMNS
+    least = most.sqnr_db - NATURAL_SLACK_DB
+    noise = 10 ** (-least / 10)
+    text = f"In this model's format weights of a bell shape have {most.sqnr_db:.0f} dB."
+    of: Mapping[tuple[float | None, float | None] | None, tuple[float | None, float | None]] = {
+        (WATCH_DB, None): (round(least, 1), None), (15, None): (round(least - WATCH_DB + 15, 1), None),
+        (0, 0.003): (0, round(noise, 4)), (0.998, 1): (round(1 - noise / 2, 3), 1),
+    }  # fmt: skip
+    known = {column.name for column in COLUMNS if column.unit == "dB" or column.name.endswith(("_nmse", "_cosine"))}
+    return [
+        replace(c, normal=of[c.normal], help=f"{c.help} {text}") if c.name in known and c.normal in of else c
+        for c in COLUMNS
+    ]

@@ -8,7 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from inc_tb.advise.configs import configs
+from inc_tb.advise.configs import configs, is_setting
+from inc_tb.advise.judge import instead
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.profile import Profile, speedup
 from inc_tb.records import Cell, Column, Effect, ProfileRow, Suggestion
@@ -21,6 +22,8 @@ EVIDENCE = (
            help="What they take longer, as a share of the time of a whole run of the int8 model."),
 )  # fmt: skip
 """What the evidence of its suggestion means."""
+_EXCESS = 1.05
+"""Ops that take together so many times what the whole run takes are slowed down by the profiler."""
 _WORTH = 0.02
 """Of the int8 model's time, before slower ops are worth a suggestion."""
 _FUSED = "runs as part of {}"
@@ -50,11 +53,7 @@ def joined(profile: Profile, diagnosis: Diagnosis) -> Diagnosis:
         "convert_us": column(lambda row: row.convert_us),
         "speedup": column(lambda row: _known(speedup(row)) if row.differs or speedup(row) is None else _NOISE),
     }
-    suggestions = [
-        msgspec.structs.replace(s, effects=[*(e for e in s.effects if e.what != "time"), *_price(profile, s.ops)])
-        for s in diagnosis.suggestions
-        if s.rule != SLOWER
-    ]
+    suggestions = [_priced(s, profile, diagnosis) for s in diagnosis.suggestions if s.rule != SLOWER]
     suggestions += _slower(profile, diagnosis, 1 + max((s.rank for s in suggestions), default=0))
     return replace(diagnosis, ops=diagnosis.ops.replaced(columns), suggestions=suggestions)
 
@@ -81,20 +80,32 @@ def _slower(profile: Profile, diagnosis: Diagnosis, rank: int) -> list[Suggestio
     return [Suggestion(ops, SLOWER, because, evidence, texts, "", rank, _price(profile, ops))]
 
 
+def _priced(suggestion: Suggestion, profile: Profile, diagnosis: Diagnosis) -> Suggestion:
+    price = _price(profile, suggestion.ops)
+    if is_setting(diagnosis.framework, diagnosis.ops, suggestion):
+        price = instead(price)
+    return msgspec.structs.replace(suggestion, effects=[*(e for e in suggestion.effects if e.what != "time"), *price])
+
+
 def _price(profile: Profile, ops: Sequence[str]) -> list[Effect]:
     """What keeping the ops in fp32 costs in time, or gains."""
     rows = [row for row in profile.rows if {row.op, *row.ops}.intersection(ops) and row.differs is not None]
     if not rows:
         return []
     clear = [row for row in rows if row.differs and row.difference_us is not None]
-    change = -sum(row.difference_us or 0.0 for row in clear)
+    excess = max(1.0, *profile.accounted.values()) if profile.accounted else 1.0
+    change = -sum(row.difference_us or 0.0 for row in clear) / excess
     how = (
         "fp32 minus int8 and its conversions, measured; conversions at new borders come on top"
         if clear
         else "inside the noise: fp32 and int8 cannot be told apart"
     )
+    basis: Literal["measured", "estimated"] = "measured"
+    if clear and excess > _EXCESS:
+        basis = "estimated"
+        how = f"fp32 minus int8, scaled: under the profiler ops took {excess:.0%} of what a run takes without it"
     kind: Literal["costs", "recovers"] = "recovers" if change < 0 else "costs"
-    return [Effect(kind, "less time" if change < 0 else "more time", abs(change), "µs", "measured", how, "time")]
+    return [Effect(kind, "less time" if change < 0 else "more time", abs(change), "µs", basis, how, "time")]
 
 
 def _known(value: float | None) -> Cell:

@@ -12,16 +12,20 @@ import msgspec
 
 from inc_tb.frameworks.traces import Slice
 from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.profiling.benchmark import Speed, as_told
 from inc_tb.profiling.traces import to_chrome
-from inc_tb.records import GraphNode, ProfileRow
+from inc_tb.records import GraphNode, ProfileRow, brief, plural
+from inc_tb.shown import Shown
 
 _SIDES = ("fp32", "int8")
 _PLAIN = ("fp32", "int8", "framework", "runs", "threads", "samples", "overhead", "accounted", "notes")
 
 
-@dataclass
-class Profile:
+@dataclass(repr=False)
+class Profile(Shown):
     """Times per op, medians over runs; `fp32` and `int8` are the names of the two models, "" for one that is not."""
+
+    _card = "profiles:profile_card"
 
     rows: list[ProfileRow]
     """In the order of the model; the one without a name is what no op accounts for."""
@@ -45,6 +49,18 @@ class Profile:
     """Some runs of each model, everything that the runtime says about them."""
     traces: dict[str, bytes] = field(default_factory=dict)
     """Name of a file -> what the framework's own profiler wrote."""
+    benchmark: list[Speed] = field(default_factory=list)
+    """Latency and throughput by the size of the batches."""
+    logged: Path | None = field(default=None, compare=False)
+    """The folder of the run that holds it, where that is known."""
+
+    def __repr__(self) -> str:
+        totals = [
+            f"{side} {us:,.1f} µs" for side in self.sides if (us := getattr(self.total, f"{side}_us")) is not None
+        ]
+        names = " and ".join(brief(name) for name in (self.fp32, self.int8) if name) or "a model"
+        told = f"{plural(len(self.rows), 'row')}, {plural(self.runs, 'run')}"
+        return f"<Profile of {names}: {told}; {', '.join(totals) or 'no time of a whole run'}>"
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -53,6 +69,7 @@ class Profile:
         total: Mapping[str, Any] = msgspec.to_builtins(self.total)
         known = {"fp32_total_us": self.total.fp32_us, "int8_total_us": self.total.int8_us}
         found.update({name: value for name, value in known.items() if value is not None}, total=total)
+        found["benchmark"] = msgspec.to_builtins(self.benchmark)
         return {name: value for name, value in found.items() if value not in (None, "", [], {})}
 
     @property
@@ -81,6 +98,7 @@ class Profile:
         first, *others = self.sides
         found = {
             **self._json_of(first), "overhead": self.overhead, "accounted": self.accounted, "notes": self.notes,
+            "benchmark": as_told(self.benchmark),
         }  # fmt: skip
         if others:
             found["quantized"] = self._json_of("int8")
@@ -125,4 +143,6 @@ def speedup(row: ProfileRow) -> float | None:
 def stored_profile(rows: list[ProfileRow], meta: Mapping[str, Any]) -> Profile:
     """What was logged: rows, and the `meta` beside them."""
     total = meta.get("total") or {"op": "", "fp32_us": meta.get("fp32_total_us"), "int8_us": meta.get("int8_total_us")}
-    return Profile(rows, msgspec.convert(total, ProfileRow), **{name: meta[name] for name in _PLAIN if name in meta})
+    speeds = msgspec.convert(meta.get("benchmark", []), list[Speed])
+    plain = {name: meta[name] for name in _PLAIN if name in meta}
+    return Profile(rows, msgspec.convert(total, ProfileRow), **plain, benchmark=speeds)

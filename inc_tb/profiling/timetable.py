@@ -55,14 +55,12 @@ class Timed:
         return float(np.median(self.profiled) / np.median(self.plain)) - 1
 
 
-def tabulate(
-    measured: Mapping[Side, Timed], twins: Twins, blocks: Sequence[int]
-) -> tuple[list[ProfileRow], ProfileRow]:
+def tabulate(timed: Mapping[Side, Timed], twins: Twins, blocks: Sequence[int]) -> tuple[list[ProfileRow], ProfileRow]:
     """A row for each op, or for several that one of the models has fused; and one for whole runs.
 
     `twins` has the ops of the fp32 model for those of the int8 model, `blocks` the number of runs of each opening.
     """
-    table = _Table(measured, twins)
+    table = _Table(timed, twins)
     compared = sum(all(name in found for found in table.series.values()) for name in table.names)
     rows = []
     for name in table.names:
@@ -71,12 +69,12 @@ def tabulate(
             if name in found:
                 _fill(row, side, found[name])
         both = [found[name] for found in table.series.values() if name in found]
-        rows.append(_compared(row, both, measured, blocks, compared))
+        rows.append(_compared(row, both, timed, blocks, compared))
     total = ProfileRow("")
-    whole = {side: _Series(np.array(of_side.plain), np.zeros(len(of_side.plain))) for side, of_side in measured.items()}
+    whole = {side: _Series(np.array(of_side.plain), np.zeros(len(of_side.plain))) for side, of_side in timed.items()}
     for side, series in whole.items():
         _fill(total, side, series)
-    return [*rows, _rest(measured, total)], _compared(total, list(whole.values()), {}, blocks, 1)
+    return [*rows, _rest(timed, total)], _compared(total, list(whole.values()), {}, blocks, 1)
 
 
 @dataclass
@@ -92,13 +90,13 @@ class _Series:
 class _Table:
     """Rows by name: kernels that share an op of the fp32 model are one row, whichever model has fused them."""
 
-    def __init__(self, measured: Mapping[Side, Timed], twins: Twins) -> None:
-        self._twins = twins if len(measured) > 1 else {}
+    def __init__(self, timed: Mapping[Side, Timed], twins: Twins) -> None:
+        self._twins = twins if len(timed) > 1 else {}
         self._root: dict[str, str] = {}
         self._ops: dict[tuple[Side, Kernel], list[str]] = {}
-        for side, found in measured.items():
+        for side, found in timed.items():
             self._join(side, found)
-        self.series: dict[Side, dict[str, _Series]] = {side: self._sum(side, m) for side, m in measured.items()}
+        self.series: dict[Side, dict[str, _Series]] = {side: self._sum(side, m) for side, m in timed.items()}
         present = {name for found in self.series.values() for name in found}
         self.names = [name for name in dict.fromkeys(map(self.row_of, self._root)) if name in present]
         self.members: dict[str, list[str]] = {name: [] for name in self.names}
@@ -106,10 +104,10 @@ class _Table:
             if self.row_of(op) in self.members and op != self.row_of(op):
                 self.members[self.row_of(op)].append(op)
         self.types = self._find_types()
-        self.spans = self._find_spans(measured)
+        self.spans = self._find_spans(timed)
 
-    def _join(self, side: Side, measured: Timed) -> None:
-        for kernel in dict.fromkeys(execution.kernel for run in measured.runs for execution in run):
+    def _join(self, side: Side, timed: Timed) -> None:
+        for kernel in dict.fromkeys(execution.kernel for run in timed.runs for execution in run):
             twins = self._twins if side == "int8" else {}
             ops = [twin for op in kernel.ops for twin in twins.get(op, [op])] or [kernel.name]
             self._ops[side, kernel] = ops
@@ -124,11 +122,11 @@ class _Table:
             op = self._root[op]
         return op
 
-    def _sum(self, side: Side, measured: Timed) -> dict[str, _Series]:
-        count = len(measured.runs)
+    def _sum(self, side: Side, timed: Timed) -> dict[str, _Series]:
+        count = len(timed.runs)
         row_of = {kernel: self.row_of(ops[0]) for (of, kernel), ops in self._ops.items() if of == side}
         found: dict[str, _Series] = {}
-        for run, executions in enumerate(measured.runs):
+        for run, executions in enumerate(timed.runs):
             for kernel, _, _, duration_us in executions:
                 row = found.setdefault(row_of[kernel], _Series(np.zeros(count), np.zeros(count), is_computed=False))
                 is_apart = kernel.is_conversion and side == "int8"
@@ -145,10 +143,10 @@ class _Table:
                     found.setdefault(self.row_of(ops[0]), kernel.type)
         return found
 
-    def _find_spans(self, measured: Mapping[Side, Timed]) -> dict[str, list[Span]]:
+    def _find_spans(self, timed: Mapping[Side, Timed]) -> dict[str, list[Span]]:
         """Of the run of each model that takes most nearly as long as the median."""
         found: dict[str, list[Span]] = {name: [] for name in self.names}
-        for side, m in measured.items():
+        for side, m in timed.items():
             sums = np.array([sum(execution.duration_us for execution in run) for run in m.runs])
             typical = m.runs[int(np.argmin(np.abs(sums - np.median(sums))))] if m.runs else []
             start = min((execution.start_us for execution in typical), default=0.0)
@@ -169,12 +167,12 @@ def _fill(row: ProfileRow, side: Side, series: _Series) -> None:
 
 
 def _compared(
-    row: ProfileRow, both: Sequence[_Series], measured: Mapping[Side, Timed], blocks: Sequence[int], tests: int
+    row: ProfileRow, both: Sequence[_Series], timed: Mapping[Side, Timed], blocks: Sequence[int], tests: int
 ) -> ProfileRow:
     if len(both) < len(_SIDES):
         return row
     first, second = (np.split(series.itself + series.conversion, np.cumsum(blocks)[:-1]) for series in both)
-    resolution = max((found.resolution_us for found in measured.values()), default=0.0)
+    resolution = max((found.resolution_us for found in timed.values()), default=0.0)
     found = difference(first, second, tests=tests, resolution=resolution)
     if found is not None:
         row.difference_us, row.low_us, row.high_us = found
@@ -182,9 +180,9 @@ def _compared(
     return row
 
 
-def _rest(measured: Mapping[Side, Timed], total: ProfileRow) -> ProfileRow:
+def _rest(timed: Mapping[Side, Timed], total: ProfileRow) -> ProfileRow:
     """What no op accounts for: the runtime itself, copies, gaps."""
     rest = ProfileRow("")
-    for side, found in measured.items():
+    for side, found in timed.items():
         setattr(rest, f"{side}_us", max(0.0, getattr(total, f"{side}_us") - found.accounted_us))
     return rest

@@ -30,11 +30,11 @@ from inc_tb.records.rows import (
     Trial,
 )
 from inc_tb.records.table import Cell, Column, OpTable
-from inc_tb.records.text import listed, storable_text, to_json
+from inc_tb.records.text import brief, listed, plural, short_repr, storable_text, to_json, without_middle
 
 __all__ = [
     "CHUNKED", "PLUGIN", "ROWS_PER_CHUNK", "ROW_KINDS", "VERSION", "Cell", "ChannelRow", "Column", "Effect",
-    "GraphNode", "Header", "HistogramRow", "Kind", "OpTable", "ProfileRow", "Recipe", "RecordError", "RowKind", "Span",
-    "Suggestion", "Trial", "check_element", "checksum", "decode_rows", "decode_table", "encode_rows", "encode_table",
-    "listed", "read_header", "storable_text", "to_json",
+    "GraphNode", "Header", "HistogramRow", "Kind", "OpTable", "ProfileRow", "Recipe", "RecordError", "RowKind",
+    "Span", "Suggestion", "Trial", "brief", "check_element", "checksum", "decode_rows", "decode_table", "encode_rows",
+    "encode_table", "listed", "plural", "read_header", "short_repr", "storable_text", "to_json", "without_middle",
 ]  # fmt: skip

@@ -6,9 +6,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from inc_tb.records.text import short_repr
+
 
 class HistogramRow(msgspec.Struct, omit_defaults=True):
     """One pair's histograms. Counts are [bin, count, bin, count, …]; see inc_tb.measure.histogram for the bins."""
+
+    __repr__ = short_repr
 
     op: str
     role: str
@@ -24,6 +28,8 @@ class HistogramRow(msgspec.Struct, omit_defaults=True):
 class ChannelRow(msgspec.Struct, omit_defaults=True):
     """One pair, channel by channel."""
 
+    __repr__ = short_repr
+
     op: str
     role: str
     min: list[float | None]
@@ -38,6 +44,8 @@ _BY_UNIT: dict[str, Literal["size", "ops", "time"]] = {"bytes": "size", "count":
 
 class Effect(msgspec.Struct):
     """What following a suggestion recovers or costs."""
+
+    __repr__ = short_repr
 
     kind: Literal["recovers", "costs"]
     label: str
@@ -55,6 +63,8 @@ class Effect(msgspec.Struct):
 
 class Suggestion(msgspec.Struct):
     """Something to change. `ops` belong together: changing only some of them may make it worse."""
+
+    __repr__ = short_repr
 
     ops: list[str]
     rule: str
@@ -79,6 +89,8 @@ class Recipe(msgspec.Struct):
     the tensor it writes and {module} for its module, each as a quoted string.
     """
 
+    __repr__ = short_repr
+
     tool: str
     label: str
     before: str
@@ -86,9 +98,15 @@ class Recipe(msgspec.Struct):
     between: str
     after: str
     note: str = ""
+    of_statement: str = ""
+    """What stands in place of `item` for each line of an op's own {statement}, as it is."""
+    unnamed: str = ""
+    """What ends the text for each op whose module is wanted and which is in none; in there {name} is its name."""
 
 
 class GraphNode(msgspec.Struct, omit_defaults=True):
+    __repr__ = short_repr
+
     name: str
     type: str
     inputs: list[str]
@@ -96,10 +114,14 @@ class GraphNode(msgspec.Struct, omit_defaults=True):
     """The tensor that it writes, where the framework gives tensors names of their own."""
     module: str = ""
     """As of Op."""
+    statement: str = ""
+    """As of Op."""
 
 
 class Trial(msgspec.Struct, omit_defaults=True):
     """One quantization config and what came of it."""
+
+    __repr__ = short_repr
 
     name: str
     accuracy: float | None = None
@@ -113,6 +135,8 @@ class Trial(msgspec.Struct, omit_defaults=True):
     """The accuracy that the user asked for."""
     lower_is_better: bool = False
     """Whether `accuracy` is a loss."""
+    left_by_tool: float | None = None
+    """Error of the results, relative to their energy, that is left with all in fp32 that the tool can be told."""
 
     @property
     def drop(self) -> float | None:
@@ -133,6 +157,8 @@ class Span(msgspec.Struct, array_like=True):
 
 class ProfileRow(msgspec.Struct, omit_defaults=True):
     """Time of one op, the median over runs; the op "" is what no op accounts for. Of one model or of both."""
+
+    __repr__ = short_repr
 
     op: str
     type: str = ""

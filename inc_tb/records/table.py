@@ -9,11 +9,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from inc_tb.records.text import listed, plural, short_repr
+
 Cell = float | str
 """A number, or the reason why there is none."""
 
 
 class Column(msgspec.Struct, omit_defaults=True):
+    __repr__ = short_repr
+
     name: str
     type: Literal["number", "text", "op", "output_channels", "weight_channels"] = "number"
     """The last three are for the evidence of suggestions: the name of an op, and channels of its output or weights."""
@@ -26,6 +30,12 @@ class Column(msgspec.Struct, omit_defaults=True):
     """Version 1 kept the reasons of empty cells here: reason -> ranges of rows [from, to)."""
     stored: Literal["f8", "f4"] = "f8"
     """Numbers as float64, or as float32 where that loses no more than the eighth digit."""
+
+    def figure(self, value: float) -> str:
+        """A value as a sentence has it."""
+        if self.unit == "share":
+            return f"{value:.1%}"
+        return f"{value:.1f} dB" if self.unit == "dB" else f"{value:.3g}{' µs' if self.unit == 'µs' else ''}"
 
 
 class OpTable(Mapping[str, npt.NDArray[Any]]):
@@ -74,6 +84,9 @@ class OpTable(Mapping[str, npt.NDArray[Any]]):
 
     def __len__(self) -> int:
         return len(self._arrays)
+
+    def __repr__(self) -> str:
+        return f"<OpTable of {plural(self.count, 'op')} and {plural(len(self), 'column')}: {listed(self)}>"
 
     @property
     def count(self) -> int:

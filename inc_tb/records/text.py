@@ -3,16 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from reprlib import Repr
 from typing import Any
 
 import msgspec
 import numpy as np
+
+_EMPTY: tuple[Any, ...] = (None, "", [], {})
+_SHORT = Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 4
+_SHORT.maxstring = _SHORT.maxother = 80
 
 
 def listed(names: Iterable[str], most: int = 6) -> str:
     """Names in a sentence: each once, and no more than so many."""
     some = list(dict.fromkeys(map(str, names)))
     return ", ".join(some[:most]) + (f" and {len(some) - most} more" if len(some) > most else "")
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """1 op, 2 ops, 1,000 ops."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def brief(text: str, most: int = 60) -> str:
+    """In one line, without what cannot be printed, and no longer than so many characters: the middle goes first."""
+    some = text if len(text) <= 2 * most else text[:most] + text[-most:]
+    plain = "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in some)
+    return without_middle(plain, most, most // 3)
+
+
+def without_middle(text: str, most: int, head: int) -> str:
+    """Without its middle where it is longer; so many characters of its beginning stay."""
+    return text if len(text) <= most else f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+
+
+def short_repr(self: Any) -> str:
+    """As a dataclass, struct or named tuple shows itself, but no value fills the screen, however large the model is."""
+    of_struct = getattr(self, "__struct_fields__", ()) or getattr(self, "_fields", ())
+    names = [field.name for field in fields(self)] if is_dataclass(self) else of_struct
+    values = {name: getattr(self, name) for name in names}
+    told = (f"{name}={_SHORT.repr(value)}" for name, value in values.items() if value not in _EMPTY)
+    return f"{type(self).__name__}({', '.join(told)})"
 
 
 def storable_text(text: str) -> str:

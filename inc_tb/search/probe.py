@@ -18,9 +18,11 @@ from inc_tb.data import open_data
 from inc_tb.frameworks.models import digest_model, open_switches, quantize_to_ranges
 from inc_tb.frameworks.ops import Array
 from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.records import plural
 from inc_tb.search.journal import Journal
 from inc_tb.search.simulation import Comparison, Simulation, interval, resampled
 from inc_tb.search.smallest import HEALTHY, Search
+from inc_tb.shown import Shown
 
 if TYPE_CHECKING:
     from inc_tb.store.writer import SummaryWriter
@@ -36,9 +38,11 @@ _SHARES = (0.5, 0.65, 0.9)
 """When the time for the units, for leaving them out and for the tensors around them is over, of the whole budget."""
 
 
-@dataclass
-class Probe:
+@dataclass(repr=False)
+class Probe(Shown):
     """What a probe has found; `diagnosis` is the diagnosis with the columns and suggestions that follow from it."""
+
+    _card = "diagnoses:probe_card"
 
     diagnosis: Diagnosis
     units: list[UnitEffect] = field(default_factory=list)
@@ -53,6 +57,11 @@ class Probe:
     seconds: float = 0.0
     complete: bool = True
     """Whether every unit was reached within the budget."""
+
+    def __repr__(self) -> str:
+        reached = plural(len(self.units), "unit") + ("" if self.complete else ", not all within the time")
+        took = f"{plural(self.evaluations, 'evaluation')} in {self.seconds:.1f} s"
+        return f"<Probe: {reached}, {took}; {self.diagnosis.verdict}>"
 
 
 def probe(
@@ -85,7 +94,7 @@ def probe(
             diagnosis = diagnose(model, quantized, simulation.batches)
             if writer is not None:
                 writer.add_diagnosis(diagnosis)
-        diagnosis = replace(diagnosis, notes=[*diagnosis.notes, *switches.notes])
+        diagnosis = replace(diagnosis, notes=[*diagnosis.notes, *switches.notes, *simulation.notes])
         if logdir is not None:
             simulation.remember(
                 Journal(Path(logdir) / JOURNAL), digest_model(model)[:16] + digest_model(quantized)[:16]
@@ -133,7 +142,7 @@ class _Prober:
         reached = [effect.name for effect in self._result.units]
         search = Search(self._simulation, [*reached, *(name for name in self._screened if name not in found)])
         self._total += len(search.grids)
-        search.measure(self._deadline(2), lambda _, __: self._step())
+        search.try_each_alone(self._deadline(2), lambda _, __: self._step())
         search.deadline = self._began + self._budget_s
         full = self._simulation.error_keeping(())
         if full <= HEALTHY:
@@ -191,16 +200,16 @@ class _Prober:
 
     def _measure_sets(self, search: Search) -> None:
         units = {unit.name for unit in self._simulation.model.units}
-        explaining = search.explaining()
-        self._result.explaining = self._kept(explaining) if explaining else None
         measured = {}
         for suggestion in self._diagnosis.suggestions[:_SUGGESTIONS]:
             kept = [op for op in suggestion.ops if op in units]
             known = self._simulation.is_known(self._simulation.sites_without(kept))
             if kept and (known or time.monotonic() < self._began + self._budget_s):
                 measured[suggestion.rank] = self._kept(kept)
-        samples = len(self._simulation.errors(()))
-        how = f"measured with these ops in fp32 and all others rounded, over {samples} samples, in fp32 kernels"
+        explaining = search.explaining(kept.units for kept in measured.values())
+        self._result.explaining = self._kept(explaining) if explaining else None
+        samples = plural(len(self._simulation.errors(())), "sample")
+        how = f"measured with these ops in fp32 and all others rounded, over {samples}, in fp32 kernels"
         self._diagnosis = with_measured_sets(self._diagnosis, self._result.explaining, measured, units, how)
 
     def _kept(self, units: Sequence[str]) -> KeptSet:

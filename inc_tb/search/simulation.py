@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inc_tb.data import digest, take
+from inc_tb.data import cut, digest, take
+from inc_tb.errors import OutOfMemoryError
+from inc_tb.frameworks.feeds import count_rows
 from inc_tb.frameworks.ops import Array
-from inc_tb.frameworks.protocols import Switchable
+from inc_tb.frameworks.protocols import Outputs, Switchable
 from inc_tb.frameworks.registry import named
 from inc_tb.search.journal import Journal
 
@@ -43,8 +45,10 @@ class Simulation:
     def __init__(self, model: Switchable, batches: Iterable[Any], *, samples: int = 32) -> None:
         self.model = model
         self.batches = take(batches, samples, model.inputs)
+        self._data = digest(self.batches)
         model.trace(self.batches[0])
-        outputs = [model.run(batch, ()) for batch in self.batches]
+        self.notes: list[str] = []
+        outputs = self._first_outputs()
         self.scores = [[np.asarray(a) for a in out.scores] for out in outputs]
         self.results = [[np.asarray(a) for a in out.results] for out in outputs]
         self._power = [_power([batch[i] for batch in self.scores]) for i in range(len(self.scores[0]))]
@@ -61,10 +65,23 @@ class Simulation:
             for unit in site.units:
                 self._sites_of.setdefault(unit, []).append(site.name)
 
+    def _first_outputs(self) -> list[Outputs]:
+        """Where memory runs out, in smaller batches, which are kept."""
+        try:
+            return [self.model.run(batch, ()) for batch in self.batches]
+        except (MemoryError, OutOfMemoryError):
+            size = max(count_rows(batch) for batch in self.batches)
+            smaller = [part for batch in self.batches for part in cut(batch, max(1, size // 2), self.model.inputs)]
+            if len(smaller) == len(self.batches):
+                raise
+        self.batches = smaller
+        self.notes = [f"memory ran out with {size} samples at once; the output was probed with {size // 2} at once"]
+        return self._first_outputs()
+
     def remember(self, journal: Journal, about: str) -> None:
         """Keep what is found in a file, and take from it what an earlier run over the same models and data found."""
         names = list(self._place)
-        mark = {"version": 1, "about": about, "data": digest(self.batches), "sites": names}
+        mark = {"version": 1, "about": about, "data": self._data, "sites": names}
         lines = list(journal)
         if not lines or lines[0] != mark:
             journal.clear()

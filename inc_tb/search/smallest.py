@@ -48,7 +48,7 @@ class Search:
         self._errors: dict[str, float] = {}
         self._chain: list[frozenset[str]] = []
 
-    def measure(
+    def try_each_alone(
         self, deadline: float, progress: Callable[[int, int], None] | None = None, *, as_before: bool = False
     ) -> None:
         """The error of rounding each grid alone, in the order of the screen, as far as time allows.
@@ -89,8 +89,11 @@ class Search:
         prefixes = self.prefixes()
         return self._sorted(prefixes[-1]) if prefixes else []
 
-    def explaining(self) -> list[str]:
-        """The set that explains most of the loss: what is left is small, and no further op changes it much."""
+    def explaining(self, sets: Iterable[Collection[str]] = ()) -> list[str]:
+        """The set that explains most of the loss: what is left is small, and no further op changes it much.
+
+        Nor do all of one of the `sets` together, such as what a cause has in every layer.
+        """
         full = self.simulation.error_keeping(())
         prefixes = self.prefixes()
         if not prefixes or full <= 0:
@@ -109,6 +112,10 @@ class Search:
                 break
             kept = frozenset(self.pruned(grown, _WORTH * error))
             error = self.simulation.error_keeping(kept)
+        for whole in sets:
+            grown = kept.union(whole)
+            if error > HEALTHY and grown != kept and self.simulation.error_keeping(grown) <= _WORTH * error:
+                kept, error = grown, self.simulation.error_keeping(grown)
         return self._sorted(kept)
 
     def pruned(self, kept: Collection[str], limit: float) -> list[str]:

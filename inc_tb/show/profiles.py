@@ -6,15 +6,50 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
+from inc_tb.profiling.benchmark import Speed
 from inc_tb.profiling.profile import Profile, speedup
-from inc_tb.records import ProfileRow, Suggestion, listed
-from inc_tb.show.widths import COLUMN_WIDTH, NAME_WIDTH, cut
+from inc_tb.records import ProfileRow, Suggestion, listed, plural
+from inc_tb.show.grid import Column, Name, show_grid
 
-_TYPE_WIDTH = 18
 _SLOWED = 0.15
 """By a profiler, as a share; more is worth a word."""
+
+
+def show_benchmark(console: Console, speeds: Sequence[Speed], of: str = "") -> None:
+    """Latency and throughput by the size of the batches; it fits 80 columns."""
+    timed = [speed for speed in speeds if not speed.note]
+    sides = [side for side in ("fp32", "int8") if any(getattr(speed, f"{side}_us") is not None for speed in timed)]
+    columns = [
+        Column(side, unit, [Text(_number(getattr(speed, f"{side}_{field}"), factor)) for speed in timed])
+        for unit, field, factor in (("latency ms", "us", 1e-3), ("samples/s", "samples_per_s", 1.0))
+        for side in sides
+    ]
+    if len(sides) > 1:
+        columns.append(Column("speed-up", "", [Text(_gain(speed)) for speed in timed]))
+    if timed:
+        console.print(f"[bold]Benchmark[/]{escape(of)}", highlight=False)
+        show_grid(console, "batch size", [Name(str(speed.batch_size)) for speed in timed], columns)
+    for speed in speeds:
+        if speed.note:
+            told = f"no times with {plural(speed.batch_size, 'sample')} at once: {speed.note}"
+            console.print(f"[yellow]note:[/] {escape(told)}", highlight=False)
+
+
+def _number(value: float | None, factor: float = 1.0) -> str:
+    """With three digits at least."""
+    if value is None:
+        return "–"
+    value *= factor
+    return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 3}f}" if value >= 0.1 else f"{value:.3g}"
+
+
+def _gain(speed: Speed) -> str:
+    if speed.speedup is None:
+        return "–"
+    told = f"{speed.speedup:.2f}"
+    return f"{told} (noise)" if speed.differs is False else told
 
 
 def show_profile(console: Console, profile: Profile, top: int = 20) -> None:
@@ -22,7 +57,8 @@ def show_profile(console: Console, profile: Profile, top: int = 20) -> None:
     sides, rows = profile.sides, profile.by_time()
     last = sides[-1]
     console.print(
-        f"[bold]Profiling summary[/]: {min(top, len(rows))} of {len(rows)} rows, by time in {last}", highlight=False
+        f"[bold]Profiling summary[/]: {min(top, len(rows))} of {plural(len(rows), 'row')}, by time in {last}",
+        highlight=False,
     )
     cells: dict[str, Callable[[ProfileRow, float, float], str]] = {}
     if "fp32" in sides:
@@ -36,24 +72,25 @@ def show_profile(console: Console, profile: Profile, top: int = 20) -> None:
     if last == "int8":
         cells["conversion"] = lambda row, _, __: _us(row.convert_us or None)
     cells[f"{last} p95"] = lambda row, _, __: _us(getattr(row, f"{last}_p95_us"))
-    room = max(5, (console.width - NAME_WIDTH - _TYPE_WIDTH) // COLUMN_WIDTH)
-    shown = dict(list(cells.items())[:room])
-    table = Table(header_style="bold", padding=(0, 1, 0, 0), box=None)
-    name_width = max(NAME_WIDTH, console.width - len(shown) * (COLUMN_WIDTH + 1) - _TYPE_WIDTH - 2)
-    table.add_column("op", no_wrap=True, max_width=name_width)
-    table.add_column("type", no_wrap=True, max_width=_TYPE_WIDTH)
-    for label in shown:
-        unit = "" if label in ("share", "cumulative") else "\n[dim]µs[/]"
-        table.add_column(f"{label}{unit}", justify="right", no_wrap=True)
-    for row, share, upto in rows[:top]:
-        name = f"{row.op} +{len(row.ops)}" if row.ops else row.op
-        op = escape(cut(name, name_width)) if row.op else "[dim]outside of all ops[/]"
-        table.add_row(op, escape(row.type), *(cell(row, share, upto) for cell in shown.values()))
-    console.print(table, "")
+    needed = {*sides, "change", "share"}
+    columns = [Column("type", "", [Text(row.type) for row, _, __ in rows[:top]], is_needed=False, is_text=True)]
+    for label, cell in cells.items():
+        unit = "" if label in ("share", "cumulative") else "µs"
+        columns.append(Column(label, unit, [Text.from_markup(cell(*row)) for row in rows[:top]], label in needed))
+    show_grid(console, "op", [_name(row) for row, _, __ in rows[:top]], columns)
     _show_totals(console, profile, sides)
+    if profile.benchmark:
+        console.print()
+        show_benchmark(console, profile.benchmark)
     for note in profile.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     console.print()
+
+
+def _name(row: ProfileRow) -> Name:
+    if not row.op:
+        return Name("outside of all ops", style="dim")
+    return Name(row.op, more=f" +{len(row.ops)}" if row.ops else "")
 
 
 def _show_totals(console: Console, profile: Profile, sides: Sequence[str]) -> None:
@@ -69,7 +106,7 @@ def _show_totals(console: Console, profile: Profile, sides: Sequence[str]) -> No
         tail = "" if p95 is None else f" (p95 {_us(p95)})"
         console.print(f"{side}: {_us(median)} µs a run{tail}{rate}{parts}{slower}", highlight=False)
     if total.differs is not None and total.low_us is not None and total.high_us is not None:
-        console.print(_verdict(total), highlight=False)
+        console.print(verdict(total), highlight=False)
 
 
 def show_prices(console: Console, suggestions: Sequence[Suggestion]) -> None:
@@ -85,7 +122,8 @@ def show_prices(console: Console, suggestions: Sequence[Suggestion]) -> None:
             )
 
 
-def _verdict(total: ProfileRow) -> str:
+def verdict(total: ProfileRow) -> str:
+    """In rich's markup."""
     interval = f"int8 - fp32 is between {total.low_us:+.1f} and {total.high_us:+.1f} µs (95 %)"
     if not total.differs:
         return f"[yellow]The two models cannot be told apart[/]: {interval}."

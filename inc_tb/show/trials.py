@@ -6,26 +6,29 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.table import Table
+from rich.text import Text
 
-from inc_tb.records import Trial, listed
+from inc_tb.records import Trial, listed, plural
 from inc_tb.search.simulation import Comparison
+from inc_tb.show.grid import Column, Lists, Name, show_grid
+from inc_tb.show.profiles import show_benchmark
+from inc_tb.show.recipes import show_recipe
 from inc_tb.tuning.loop import Tuned
 
 
 def show_trials(console: Console, trials: Sequence[Trial]) -> None:
-    table = Table(title="Trials", title_justify="left", title_style="bold", header_style="bold")
+    console.print("[bold]Trials[/]")
     objectives = list(dict.fromkeys(name for trial in trials for name in trial.objectives))
-    for name in ("trial", "accuracy", "drop", *objectives, "kept in fp32"):
-        table.add_column(name, justify="left" if name in ("trial", "kept in fp32") else "right")
-    for trial in trials:
-        others = [f"{trial.objectives[name]:.4g}" if name in trial.objectives else "" for name in objectives]
-        accuracy = "" if trial.accuracy is None else f"{trial.accuracy:.4f}"
-        drop = "" if trial.drop is None else f"[{_style(trial)}]{trial.drop:+.4f}[/]"
-        table.add_row(escape(trial.name), accuracy, drop, *others, escape(listed(trial.fallback)))
-    console.print(table)
+    columns = [
+        Column("accuracy", "", [Text("" if t.accuracy is None else f"{t.accuracy:.4f}") for t in trials]),
+        Column("drop", "", [Text("" if t.drop is None else f"{t.drop:+.4f}", _style(t)) for t in trials]),
+    ]
+    for name in objectives:
+        cells = [Text(f"{t.objectives[name]:.4g}" if name in t.objectives else "") for t in trials]
+        columns.append(Column(name.replace("_", " "), "", cells))
+    kept = Lists("kept in fp32", [trial.fallback for trial in trials])
+    show_grid(console, "trial", [Name(trial.name) for trial in trials], columns, kept)
 
 
 def _style(trial: Trial) -> str:
@@ -39,7 +42,7 @@ def show_trial(console: Console, trial: Trial, is_best: bool) -> None:
     """One line as soon as a trial has ended."""
     accuracy = "no accuracy" if trial.accuracy is None else f"{trial.accuracy:.4f}"
     drop = "" if trial.drop is None else f" (drop {trial.drop:+.4f})"
-    kept = f"{len(trial.fallback) or 'no'} op{'s' * (len(trial.fallback) > 1)} in fp32"
+    kept = f"{plural(len(trial.fallback), 'op') if trial.fallback else 'no op'} in fp32"
     told = [kept] if trial.fallback or trial.config else []  # a log alone says neither
     told += [f"{trial.wall_s:.1f} s"] if trial.wall_s is not None else []
     note = f"  [dim]{escape('; '.join(trial.notes))}[/]" if trial.notes else ""
@@ -51,6 +54,8 @@ def show_tuned(console: Console, tuned: Tuned) -> None:
     console.print()
     show_trials(console, tuned.trials)
     show_comparison(console, tuned.comparison)
+    if tuned.benchmark:
+        show_benchmark(console, tuned.benchmark, f": fp32 against {tuned.best.name} as int8")
     best = tuned.best
     style, verdict = ("green", "The criterion holds") if tuned.met else ("red", "The criterion does not hold")
     console.print(
@@ -62,11 +67,11 @@ def show_tuned(console: Console, tuned: Tuned) -> None:
     console.print(f"Settings: {escape(settings)}", highlight=False)
     console.print(f"Kept in fp32: [bold]{escape(listed(best.fallback, 12)) or 'nothing'}[/]", highlight=False)
     if tuned.recipe:
-        console.print(Padding(Syntax(tuned.recipe, "python", word_wrap=True, background_color="default"), (0, 0, 0, 3)))
+        show_recipe(console, tuned.recipe)
     where = f"The model is [bold]{escape(str(tuned.model))}[/]. " if tuned.model.exists() else ""
     console.print(
-        f"{where}{tuned.quantizations} quantizations, {tuned.evaluations} evaluations, {tuned.simulations} subsets "
-        f"simulated, {tuned.wall_s:.1f} s.",
+        f"{where}{plural(tuned.quantizations, 'quantization')}, {plural(tuned.evaluations, 'evaluation')}, "
+        f"{plural(tuned.simulations, 'subset')} simulated, {tuned.wall_s:.1f} s.",
         highlight=False,
     )
 

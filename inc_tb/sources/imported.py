@@ -10,12 +10,14 @@ from typing import Any
 
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.profile import Profile
-from inc_tb.records import Trial
+from inc_tb.records import Trial, short_repr
 
 
 @dataclass
 class ImportedRun:
     """What becomes one run: a trial with what is known of its ops, a diagnosis without one, or a profile."""
+
+    __repr__ = short_repr
 
     name: str
     trial: Trial | None = None
@@ -33,6 +35,8 @@ class ImportedRun:
 @dataclass
 class Imported:
     """One workspace, log or trace."""
+
+    __repr__ = short_repr
 
     name: str
     source: Path

@@ -15,6 +15,7 @@ from inc_tb.records import Trial
 from inc_tb.sources.imported import Imported, ImportedRun
 from inc_tb.store.eventfile import event_files
 from inc_tb.store.reader import load
+from inc_tb.store.workspace import put_tables_above
 from inc_tb.store.writer import SummaryWriter
 
 _AS_STORED = 1e-5
@@ -40,6 +41,10 @@ def log_runs(
     new = [(run, state) for run, state in zip(imported.runs, states, strict=True) if state != "same"]
     for run, state in new:
         _log(folder / run.name, run, without_trial=state == "incomplete")
+    if new:
+        last = new[-1][0]
+        told = next((run for run in reversed(imported.runs) if run.has_tensors), last)
+        put_tables_above(folder / last.name, logdir, told.diagnosis)
     return [run for run, _ in new]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,25 +21,44 @@ from inc_tb.frameworks.arrays import as_array
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.measure.histogram import SIDE, edges
 from inc_tb.profiling.profile import Profile, speedup
-from inc_tb.records import GraphNode, HistogramRow, Trial, storable_text
+from inc_tb.records import GraphNode, HistogramRow, Trial, plural, storable_text
 from inc_tb.store.summaries import histogram, scalar, text
 
 BUCKETS = 96
 WORST_OPS = 64
 """Ops that get scalars and histograms of their own: thousands of tags make TensorBoard crawl."""
 LONGEST_SETTING = 200
+
+
+class _Curve(NamedTuple):
+    """A column as scalars, a tag for each of the ops that are worst by another one."""
+
+    tag: str
+    column: str
+    worst_by: str
+    one_in: int = 1
+    """Of the ops that get scalars; the MSE says little that their dB do not."""
+
+
+_CURVES = (
+    _Curve("added_sqnr_db", "added_sqnr_db", "added_sqnr_db"),
+    _Curve("total_sqnr_db", "total_sqnr_db", "added_sqnr_db"),
+    _Curve("activation_mse", "a_mse", "added_sqnr_db", 4),
+    _Curve("weight_mse", "w_mse", "w_sqnr_db", 4),
+)
 _ROLES = {"output": "activations", "weight": "weights"}
 Side = Literal["reference", "quantized"]
 
 
-def scalars_of(diagnosis: Diagnosis, ops: int = WORST_OPS) -> list[Summary.Value]:
+def scalars_of(diagnosis: Diagnosis, ops: int = WORST_OPS, followed: Collection[str] = ()) -> list[Summary.Value]:
+    """Of the worst ops. Curves that were begun go on when others have become worse: those that are `followed`."""
     table = diagnosis.ops
     shown = shown_names(table["name"].tolist())
     found = [
-        scalar(f"{column}/{shown[table['name'][row]]}", table[column][row])
-        for row in diagnosis.worst(ops)
-        for column in ("added_sqnr_db", "total_sqnr_db")
-        if not np.isnan(table[column][row])
+        scalar(f"{curve.tag}/{shown[table['name'][row]]}", table[curve.column][row], table.column(curve.column).help)
+        for curve in _CURVES
+        if curve.column in table
+        for row in _rows_of(curve, diagnosis, ops, shown, followed)
     ]
     verdicts = table["verdict"].tolist()
     found += [scalar(f"ops/{verdict}", verdicts.count(verdict)) for verdict in ("bad", "watch", "ok")]
@@ -47,6 +66,17 @@ def scalars_of(diagnosis: Diagnosis, ops: int = WORST_OPS) -> list[Summary.Value
     if totals.size:
         found.append(scalar("output/sqnr_db", totals[-1]))
     return found
+
+
+def _rows_of(
+    curve: _Curve, diagnosis: Diagnosis, ops: int, shown: Mapping[str, str], followed: Collection[str]
+) -> list[int]:
+    """The worst, and no more than as many that have a curve already."""
+    table, most = diagnosis.ops, math.ceil(ops / curve.one_in)
+    by = curve.worst_by if curve.worst_by in table else curve.column
+    rows = [row for row in diagnosis.worst(sort=by) if not np.isnan(table[curve.column][row])]
+    begun = [row for row in rows[most:] if f"{curve.tag}/{shown[table['name'][row]]}" in followed]
+    return rows[:most] + begun[:most]
 
 
 def histograms_of(diagnosis: Diagnosis, side: Side, ops: int = WORST_OPS, tag: str = "{}") -> list[Summary.Value]:
@@ -86,7 +116,8 @@ def shown_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def summary_text(diagnosis: Diagnosis, rows: int = 20) -> Summary.Value:
-    lines = [f"{_code(diagnosis.quantized)} against {_code(diagnosis.reference)}, {diagnosis.samples} samples", ""]
+    samples = plural(diagnosis.samples, "sample")
+    lines = [f"{_code(diagnosis.quantized)} against {_code(diagnosis.reference)}, {samples}", ""]
     for s in diagnosis.suggestions:
         lines += [f"#### {s.rank}. {_plain(s.rule)}", "", _plain(s.because), ""]
         lines += ["```", s.recipe, "```", ""] if s.recipe else []
@@ -163,7 +194,7 @@ def graph_event(nodes: Sequence[GraphNode], added: Mapping[str, float] | None = 
 
 
 def noise_event(diagnosis: Diagnosis, step: int) -> Event:
-    """The noise that each op adds, as its compute time, because Graphs colours the nodes by that."""
+    """The noise that each op adds, as its compute time, because Graphs colors the nodes by that."""
     names = _node_names(diagnosis.graph)
     stats = DeviceStepStats(device="/device:noise:0")  # Graphs leaves out devices whose names look different
     now = int(time.time() * 1e6)
@@ -207,7 +238,7 @@ def profile_text(profile: Profile, rows: int = 20) -> Summary.Value:
 
 
 def time_events(profile: Profile, graph: Sequence[GraphNode], step: int) -> list[Event]:
-    """Compute times, by which Graphs colours the model: one tag for each model."""
+    """Compute times, by which Graphs colors the model: one tag for each model."""
     names = _node_names(graph)
     now = int(time.time() * 1e6)
     found = []

@@ -56,9 +56,10 @@ def _about(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def _templates(diagnosis: Diagnosis) -> list[Recipe]:
-    """The page shows the first: that of the tool which all suggestions have first."""
-    firsts = {next(iter(suggestion.recipes), "") for suggestion in diagnosis.suggestions}
+    """In the order of the page's list: first the tool which all suggestions have first that keep ops in fp32."""
     found = [fitted.recipe for fitted in recipes_for(diagnosis.framework, diagnosis.ops)]
+    firsts = {next(iter(suggestion.recipes), "") for suggestion in diagnosis.suggestions}
+    firsts -= {recipe.tool for recipe in found if not recipe.item}
     return sorted(found, key=lambda recipe: firsts != {recipe.tool})
 
 

@@ -12,19 +12,28 @@ from inc_tb import records
 from inc_tb.errors import DataError, RecordError
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.profile import Profile, stored_profile
-from inc_tb.records import OpTable, Suggestion, Trial
+from inc_tb.records import OpTable, Suggestion, Trial, brief, plural
+from inc_tb.shown import Shown
 from inc_tb.store.encoded import OF_DIAGNOSIS, tag_of
 from inc_tb.store.eventfile import event_files, read_events
 
 
-@dataclass
-class Run:
+@dataclass(repr=False)
+class Run(Shown):
     """What a run folder holds, by step; the newest is at hand directly."""
+
+    _card = "runs:run_card"
 
     name: str
     diagnoses: dict[int, Diagnosis] = field(default_factory=dict)
     trials: dict[int, Trial] = field(default_factory=dict)
     profiles: dict[int, Profile] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        words = (self.diagnoses, "diagnosis", "diagnoses"), (self.trials, "trial", ""), (self.profiles, "profile", "")
+        held = ", ".join(plural(len(found), one, many) for found, one, many in words if found) or "nothing"
+        verdict = f"; {self.diagnosis.verdict}" if self.diagnoses else ""
+        return f"<Run {brief(self.name)}: {held}{verdict}>"
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -74,12 +83,14 @@ def load(run: str | PathLike[str]) -> Run:
         standing.update(tags)
         if tag_of("ops") in tags:
             found.diagnoses[step] = _decode_diagnosis(standing)
+            found.diagnoses[step].logged = folder
         if tag_of("trial") in tags:
             found.trials.update((step, trial) for trial in records.decode_rows("trial", tags[tag_of("trial")]))
         if tag_of("profile") in tags:
             blobs = tags[tag_of("profile")]
             rows = records.decode_rows("profile", blobs)
             found.profiles[step] = stored_profile(rows, records.read_header("profile", blobs[0]).meta)
+            found.profiles[step].logged = folder
     if not stored:
         raise RecordError(f"{folder}: its event files hold no quantization records; expected a run written by inc-tb.")
     return found

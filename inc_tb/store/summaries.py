@@ -22,9 +22,9 @@ from tensorboard.compat.proto.types_pb2 import DT_DOUBLE, DT_FLOAT, DT_STRING
 from inc_tb.records import PLUGIN, VERSION, storable_text
 
 
-def scalar(tag: str, number: float) -> Summary.Value:
+def scalar(tag: str, number: float, description: str = "") -> Summary.Value:
     tensor = TensorProto(dtype=DT_FLOAT, float_val=[number])
-    return _value(tag, "scalars", DATA_CLASS_SCALAR, tensor)
+    return _value(tag, "scalars", DATA_CLASS_SCALAR, tensor, description)
 
 
 def text(tag: str, markdown: str) -> Summary.Value:
@@ -43,10 +43,12 @@ def blobs(tag: str, elements: Sequence[bytes]) -> Summary.Value:
     return _value(tag, PLUGIN, DATA_CLASS_BLOB_SEQUENCE, tensor)
 
 
-def _value(tag: str, plugin: str, data_class: DataClass, tensor: TensorProto) -> Summary.Value:
+def _value(tag: str, plugin: str, data_class: DataClass, tensor: TensorProto, description: str = "") -> Summary.Value:
     content = msgspec.json.encode({"version": VERSION}) if plugin == PLUGIN else b""
     metadata = SummaryMetadata(
-        data_class=data_class, plugin_data=SummaryMetadata.PluginData(plugin_name=plugin, content=content)
+        data_class=data_class,
+        plugin_data=SummaryMetadata.PluginData(plugin_name=plugin, content=content),
+        summary_description=description,
     )
     return Summary.Value(tag=storable_text(tag), metadata=metadata, tensor=tensor)
 

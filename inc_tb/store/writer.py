@@ -24,6 +24,7 @@ from inc_tb.records import Trial
 from inc_tb.store import dashboards
 from inc_tb.store.encoded import diagnosis_records, profile_record, tag_of, trial_record
 from inc_tb.store.eventfile import EventFile, event_files, read_events
+from inc_tb.store.workspace import alone, make_newest, put_tables
 
 REFERENCE_RUN = "fp32"
 GRAPH_OPS = 5000
@@ -33,12 +34,16 @@ GRAPH_OPS = 5000
 class SummaryWriter:
     """Writes one run: `logdir` is the run's folder, such as nc_workspace/trial-001.
 
-    Everything is on disk when a call returns. Steps must grow; left out, the next one is taken. The
-    reference's histograms go into the run `fp32` beside this one (`fp32-…` for a second reference), so that the
-    Histograms dashboard shows both under the same name; `worst_ops` limits how many ops get scalars and
-    histograms there. HParams takes its columns from one trial, so give all trials of a folder the same settings.
+    Everything is on disk when a call returns. Steps must grow; left out, the next one is taken, also in a run that is
+    there already: nothing in it is lost. The reference's histograms go into the run `fp32` beside this one (`fp32-…`
+    for a second reference), so that the Histograms dashboard shows both under the same name; `worst_ops` limits how
+    many ops get scalars and histograms there. HParams takes its columns from one trial, so give all trials of a folder
+    the same settings.
     The events of a run that is written `whole` appear when the writer is closed, and never if an error ends it before;
     what lies beside them, the traces of a profile and the run of the reference, is there at once.
+
+    Beside the events are activations_table.csv and weights_table.csv of the newest diagnosis, with Neural Compressor's
+    titles, for scripts that read its workspaces; the run that is written last is the newest folder.
     """
 
     def __init__(
@@ -47,10 +52,13 @@ class SummaryWriter:
         self.logdir = Path(logdir)
         self.worst_ops = worst_ops
         self._last_step, self._has_graph = _found_in(self.logdir)
+        self._curves = set(self._last_step)
         self._whole = whole
         self._file = EventFile(self.logdir, whole=whole)
         self._graph: Event | None = None
         self._reference: tuple[Path, str] | None = None
+        self._diagnosis: Diagnosis | None = None
+        self._put_tables()
 
     def __enter__(self) -> SummaryWriter:
         return self
@@ -60,29 +68,39 @@ class SummaryWriter:
     ) -> None:
         if self._whole and error is not None:
             self._file.discard()
+            self._whole = False
         else:
             self.close()
 
     def close(self) -> None:
         self._file.close()
+        if self._whole:
+            self._whole = False
+            self._put_tables(self._diagnosis)
 
     def add_diagnosis(self, diagnosis: Diagnosis, step: int | None = None) -> None:
         step = self._next_step(tag_of("ops"), step)
+        diagnosis.logged = self.logdir
         self._write(diagnosis_records(diagnosis), step)
-        self._write(dashboards.scalars_of(diagnosis, self.worst_ops), step)
+        scalars = dashboards.scalars_of(diagnosis, self.worst_ops, self._curves)
+        self._write(scalars, step)
+        self._curves.update(value.tag for value in scalars)
         self._write(dashboards.histograms_of(diagnosis, "quantized", self.worst_ops), step)
         self._write([dashboards.summary_text(diagnosis)], step)
         if len(diagnosis.graph) <= GRAPH_OPS:
             self._write_graph(dashboards.graph_event(diagnosis.graph, dashboards.added_noise(diagnosis)))
             self._file.write(dashboards.noise_event(diagnosis, step))
         self._write_reference(diagnosis)
+        self._put_tables(diagnosis)
 
     def update_diagnosis(self, diagnosis: Diagnosis) -> None:
         """The op table and the suggestions anew, as a further step; everything else of the diagnosis stays."""
         step = self._next_step(tag_of("ops"), None)
         self._last_step[tag_of("suggestions")] = step
+        diagnosis.logged = self.logdir
         self._write(diagnosis_records(diagnosis, ("ops", "suggestions")), step)
         self._write([dashboards.summary_text(diagnosis)], step)
+        self._put_tables(diagnosis)
 
     def add_trial(self, trial: Trial, step: int | None = None) -> None:
         step = self._next_step(tag_of("trial"), step)
@@ -97,6 +115,7 @@ class SummaryWriter:
     def add_profile(self, profile: Profile, step: int | None = None) -> None:
         """Times per op, and the trace for the Profile tab as files beside the events."""
         step = self._next_step(tag_of("profile"), step)
+        profile.logged = self.logdir
         self._write([profile_record(profile)], step)
         self._write([*dashboards.profile_scalars(profile), dashboards.profile_text(profile)], step)
         if profile.graph and len(profile.graph) <= GRAPH_OPS:
@@ -106,6 +125,14 @@ class SummaryWriter:
                 self._file.write(event)
         session = f"{time.strftime('%Y_%m_%d_%H_%M_%S')}-{step}"
         write_traces(self.logdir, session, platform.node() or "host", profile.slices, profile.traces)
+
+    def _put_tables(self, diagnosis: Diagnosis | None = None) -> None:
+        """At once, or when a run that is written whole is there."""
+        if self._whole:
+            self._diagnosis = diagnosis or self._diagnosis
+        else:
+            put_tables(self.logdir, diagnosis)
+            make_newest(self.logdir)
 
     def _write(self, values: Sequence[Summary.Value], step: int) -> None:
         """One event, so that a reader sees all of the values or none."""
@@ -143,6 +170,7 @@ class SummaryWriter:
                 graph = dashboards.graph_event(diagnosis.graph).graph_def
                 file.write(Event(wall_time=time.time(), graph_def=graph))
             file.close()
+            put_tables(folder, alone(diagnosis))
 
     def _next_step(self, tag: str, step: int | None) -> int:
         last = self._last_step.get(tag, -1)

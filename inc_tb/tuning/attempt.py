@@ -8,13 +8,25 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from inc_tb.records import short_repr
+
 
 class Attempt(NamedTuple):
+    """What a strategy yields: a way to quantize the model."""
+
     settings: Mapping[str, Any]
+    """Of the quantizer, such as `bench.quantizer.settings` or some of them changed."""
     keep: tuple[str, ...] = ()
+    """The ops that stay in fp32, by the names of `bench.units`."""
     note: str = ""
+    """Why it is tried; stored with the trial."""
     proves: Callable[[], None] | None = None
     """Called once it has met the criterion."""
+    goes_on: bool = False
+    """Whether the strategy wants to go on even if this meets the criterion and there is no timeout."""
+
+    def __repr__(self) -> str:
+        return short_repr(self)
 
 
 def key_of(attempt: Attempt) -> str:

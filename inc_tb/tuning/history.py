@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 
 from inc_tb.errors import DataError, UsageError
-from inc_tb.records import Trial
+from inc_tb.records import Trial, plural
 from inc_tb.search.journal import Journal
 
 FILE = "tuning.jsonl"
+_UNTOLD = {"random_seed": 0}
+"""What older tunings do not tell, as it was for them."""
 
 
 class _Line(msgspec.Struct):
@@ -49,13 +51,13 @@ class History:
                 )
             self._header = {"about": asked, "given": dict(given)}
         elif not resume:
-            count = sum("trial" in line for line in lines)
+            trials = plural(sum("trial" in line for line in lines), "trial")
             raise UsageError(
-                f"{logdir} holds a tuning with {count} trials already. Go on with it with --resume (resume=True), or "
+                f"{logdir} holds a tuning with {trials} already. Go on with it with --resume (resume=True), or "
                 "give another --logdir."
             )
-        elif lines[0].get("about") != asked:
-            before = lines[0].get("about", {})
+        elif {**_UNTOLD, **(before := lines[0].get("about", {}))} != {**_UNTOLD, **asked}:
+            before = {**_UNTOLD, **before}
             differs = [name for name in asked if before.get(name) != asked[name]]
             raise UsageError(
                 f"{logdir} holds a tuning that differs in {' and '.join(differs)}; expected the same as before. "

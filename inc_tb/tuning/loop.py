@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -18,10 +18,14 @@ import msgspec
 
 from inc_tb.data import load_function, split_function
 from inc_tb.errors import ModelError, UsageError
+from inc_tb.frameworks.carried import Example
 from inc_tb.frameworks.ops import Array
 from inc_tb.frameworks.protocols import Quantizer
-from inc_tb.records import Trial
+from inc_tb.profiling.benchmark import Speed, as_told
+from inc_tb.records import Trial, brief, plural
 from inc_tb.search.simulation import Comparison
+from inc_tb.shown import Shown
+from inc_tb.store.workspace import make_newest
 from inc_tb.tuning.attempt import Attempt, key_of
 from inc_tb.tuning.calibration import calibration_data
 from inc_tb.tuning.criterion import Criterion
@@ -29,15 +33,20 @@ from inc_tb.tuning.files import is_file, stored, suffix_by
 from inc_tb.tuning.history import History
 from inc_tb.tuning.objectives import Evaluate, Objectives
 from inc_tb.tuning.quantizers import find_quantizer
-from inc_tb.tuning.runner import TrialRunner
-from inc_tb.tuning.strategies import Strategy, find_strategy
+from inc_tb.tuning.runner import TrialRunner, left_by_tool
+from inc_tb.tuning.strategies.named import find_strategy
+from inc_tb.tuning.strategies.workbench import Strategy
 
+MOST_SEED = 2**32 - 1
+"""What optimizers take."""
 Calibration = str | PathLike[str] | Mapping[str, Array] | Array | Iterable[Any]
 
 
-@dataclass
-class Tuned:
+@dataclass(repr=False)
+class Tuned(Shown):
     """What a tuning has found. `best` meets the criterion with the fewest ops in fp32, or else loses the least."""
+
+    _card = "trials:tuned_card"
 
     baseline: float
     target: float
@@ -59,6 +68,22 @@ class Tuned:
     """The config of the best trial for the tool that made it."""
     quantized: Any = None
     """The best model itself, or its path."""
+    tool: str = ""
+    """The class of the quantizer that made it."""
+    reference: Any = field(default=None, repr=False)
+    """The fp32 model, as it was given."""
+    examples: list[Example] = field(default_factory=list)
+    """What the model was calibrated with: names, types and shapes."""
+    benchmark: list[Speed] = field(default_factory=list)
+    """Latency and throughput of fp32 and of the best model, by the size of the batches."""
+
+    def __repr__(self) -> str:
+        holds = "the criterion holds" if self.met else "the criterion does not hold"
+        kept = f"{plural(len(self.best.fallback), 'op')} in fp32"
+        number = "no accuracy" if self.best.accuracy is None else f"{self.best.accuracy:.6g}"
+        against = f"fp32 {self.baseline:.6g}, wanted {self.target:.6g}"
+        told = f"{brief(self.best.name)} has {number} ({against}), {kept}"
+        return f"<Tuned: {holds}; {told}, {plural(len(self.trials), 'trial')}>"
 
     def to_json(self) -> dict[str, Any]:
         """What `inc-tb tune --json` prints."""
@@ -82,6 +107,7 @@ class Tuned:
         )
         found = {name: getattr(self, name) for name in names}
         found["comparison"] = msgspec.to_builtins(self.comparison)
+        found["benchmark"] = as_told(self.benchmark)
         return {**found, "model": str(self.model), "best": of(self.best), "trials": [of(t) for t in self.trials]}
 
 
@@ -104,6 +130,8 @@ def tune(
     probe_s: float = 60.0,
     diagnosis_samples: int = 8,
     profile_runs: int = 0,
+    batch_sizes: Sequence[int] | None = None,
+    random_seed: int = 0,
     progress: Callable[[Trial, bool], None] | None = None,
     probing: Callable[[int, int], None] | None = None,
 ) -> Tuned:
@@ -111,22 +139,27 @@ def tune(
 
     `calibration` is data as for `diagnose`; `evaluate` gets the path of a candidate model (PyTorch: the module itself)
     and returns its accuracy, or is "file.py:function". A `timeout` of 0 stops at the first trial that meets the
-    criterion; a number of seconds is used up for a better one. `strategy` is a name, a generator function as those in
-    `inc_tb.tuning.strategies`, or "file.py:function"; `quantizer` is an object as inc_tb.Quantizer describes it, or
+    criterion; a number of seconds is used up for a better one. `strategy` is a name, an object as inc_tb.Strategy
+    describes it, or "file.py:function"; `quantizer` is an object as inc_tb.Quantizer describes it, or
     "file.py:function" that returns one. Every trial is a run below `logdir`; with `resume` a
     tuning that was interrupted goes on there. `samples` limits the calibration data, `probe_s` the time for the
     simulation, `diagnosis_samples` what each trial is diagnosed with (0: not at all), and `profile_runs` is how often
     it is run to time its ops (0: not at all). `objectives` are measured for every trial: "latency", "throughput",
-    "size", "memory", or functions like `evaluate`. `progress` is called after each trial, and told whether it is the
-    best so far; `probing` with the subsets simulated and how many there will be.
+    "size", "memory", or functions like `evaluate`. `batch_sizes` are those for which the best model is timed beside
+    fp32 in the end: 1 and 16 unless no trial was timed. `random_seed` is for strategies that draw at random: the same
+    one makes the same trials. `progress` is called after each trial, and told whether it is the best so far; `probing`
+    with the subsets simulated and how many there will be.
     """
     limits = (
         ("tolerance", tolerance, 0), ("max_trials", max_trials, 1), ("timeout", timeout, 0),
-        ("profile_runs", profile_runs, 0),
+        ("profile_runs", profile_runs, 0), ("random_seed", random_seed, 0),
+        *(("batch_sizes", size, 1) for size in batch_sizes or ()),
     )  # fmt: skip
     for name, value, least in limits:
         if value < least:
             raise UsageError(f"{name}={value} was given; expected {least} or more.")
+    if random_seed > MOST_SEED:
+        raise UsageError(f"random_seed={random_seed} was given; expected at most {MOST_SEED}.")
     strategy_name, chosen = find_strategy(strategy)
     told = evaluate
     if not callable(evaluate):
@@ -135,12 +168,13 @@ def tune(
         model, calibration, evaluate, Criterion(tolerance, relative, higher_is_better),
         quantizer=find_quantizer(quantizer, model), objectives=objectives,
         logdir=Path(logdir), samples=samples, probe_s=probe_s, diagnosis_samples=diagnosis_samples,
-        profile_runs=profile_runs, probing=probing,
+        profile_runs=profile_runs, probing=probing, random_seed=random_seed,
     )  # fmt: skip
     about = {
         "strategy": strategy_name, "model": runner.model_digest, "samples": samples, "probe_s": probe_s,
         "criterion": vars(runner.criterion), "settings": dict(runner.quantizer.settings),
         "calibration": runner.data_digest(), "diagnosis_samples": diagnosis_samples,
+        "random_seed": random_seed,
     }  # fmt: skip
     if isinstance(told, str | PathLike):
         about["evaluate"] = str(Path(told).absolute())
@@ -148,7 +182,9 @@ def tune(
     given = {name: str(Path(p).absolute()) for name, p in places.items() if isinstance(p, str | PathLike)}
     with runner:
         history = History(Path(logdir), about, {**given, "samples": samples}, resume=resume)
-        return _search(runner, history, (strategy_name, chosen), max_trials, timeout, progress)
+        found = _search(runner, history, (strategy_name, chosen), max_trials, timeout, progress)
+        found.benchmark = runner.speeds(found.quantized, batch_sizes)
+        return found
 
 
 def _search(
@@ -184,7 +220,7 @@ def _search(
                 _save_best(runner, history, tried)
             if progress is not None:
                 progress(trial, runner.best is trial)
-            reason = _why_stop(runner, trial, max_trials, timeout, time.monotonic() - began)
+            reason = _why_stop(runner, trial, attempt, max_trials, timeout, time.monotonic() - began)
             if not reason:
                 attempt = attempts.send(trial)
     except StopIteration:
@@ -198,6 +234,7 @@ def _search(
         if not runner.trials:
             raise
     _save_best(runner, history, tried)
+    make_newest(runner.logdir / runner.best.name)  # a model may be a folder, too
     return _tuned(runner, tried, reason, time.monotonic() - began)
 
 
@@ -208,11 +245,13 @@ def _save_best(runner: TrialRunner, history: History, tried: Mapping[str, Attemp
         history.mark_saved(best.name)
 
 
-def _why_stop(runner: TrialRunner, trial: Trial, max_trials: int, timeout: float, elapsed: float) -> str:
-    if timeout <= 0 and runner.is_met(trial):
+def _why_stop(
+    runner: TrialRunner, trial: Trial, attempt: Attempt, max_trials: int, timeout: float, elapsed: float
+) -> str:
+    if timeout <= 0 and runner.is_met(trial) and not attempt.goes_on:
         return "the first trial that meets the criterion ends the search"
     if len(runner.trials) >= max_trials:
-        return f"all {max_trials} trials are used up"
+        return f"all {max_trials} trials are used up" if max_trials > 1 else "the only trial is used up"
     return f"the {timeout:g} s are used up" if 0 < timeout < elapsed else ""
 
 
@@ -223,11 +262,14 @@ def _tuned(runner: TrialRunner, tried: Mapping[str, Attempt], reason: str, wall_
         sign = "at least" if runner.criterion.higher_is_better else "at most"
         has = "no accuracy" if best.accuracy is None else f"{best.accuracy:.4g}"
         reason = f"the best has {has}, {sign} {target:.4g} is wanted; {reason}"
+        left = next((t for t in runner.trials if t.left_by_tool is not None), None)
+        if left is not None and left.left_by_tool is not None:
+            reason += f"; {left_by_tool(left.left_by_tool, len(left.fallback))} ({left.name})"
     return Tuned(
         runner.baseline, target, met, best, runner.best_model, reason, runner.trials, runner.quantizations,
         runner.evaluations, runner.simulated, wall_s, runner.comparison,
         _start_of_recipe(runner) + runner.quantizer.recipe(best.config, best.fallback),
-        runner.best_quantized(tried[best.name]),
+        runner.best_quantized(tried[best.name]), type(runner.quantizer).__name__, runner.given, runner.examples,
     )  # fmt: skip
 
 
@@ -262,4 +304,6 @@ def rebuild(
         made = tool.quantize(prepared, place, data, trial.config, trial.fallback)
         # A folder needs a name of its own beside that of the run.
         beside = Path(logdir, f"{trial.name}{suffix or '-model'}")
-        return stored(place if made is None else made, beside if target is None else Path(target))
+        written = stored(place if made is None else made, beside if target is None else Path(target))
+    make_newest(Path(logdir, trial.name))
+    return written

@@ -6,21 +6,26 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from inc_tb.advise.diagnose import diagnose
+import numpy as np
+
+from inc_tb.advise.diagnose import compare
 from inc_tb.advise.effects import with_kept
 from inc_tb.data import digest, take
 from inc_tb.errors import IncTbError, ModelError, UsageError
+from inc_tb.frameworks.carried import Example
 from inc_tb.frameworks.models import digest_model, open_results, open_switches, read_inputs
 from inc_tb.frameworks.ops import Batch
 from inc_tb.frameworks.protocols import Quantizer
+from inc_tb.frameworks.registry import framework_of
 from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.profiling.benchmark import Speed, benchmark
 from inc_tb.profiling.run import profile
-from inc_tb.records import Trial
+from inc_tb.records import Trial, plural
 from inc_tb.search.journal import Journal
 from inc_tb.search.simulation import Comparison, Simulation
 from inc_tb.tuning.attempt import Attempt, key_of
@@ -31,10 +36,15 @@ from inc_tb.tuning.objectives import Evaluate, Objectives, as_number, finite_num
 
 BEST_MODEL = "best_model"
 PREPARED_MODEL = "prepared_model"
-SIMULATIONS = "simulations"
+SIMULATIONS = ".simulations"
+"""Not among the runs."""
 _SAMPLES = 16
 _SCREEN_SAMPLES = 4
 _MODELS_KEPT = 3
+_BATCH_SIZES, _RUNS, _SECONDS = (1, 16), 20, 2.0
+"""Of the benchmark at the end; the seconds are for each size."""
+_SAME = 1e-6
+"""Energy of a difference that other kernels for the same numbers make, relative to the numbers; int8 makes far more."""
 
 
 class TrialRunner:
@@ -43,17 +53,18 @@ class TrialRunner:
     def __init__(
         self, model: Any, calibration: Any, evaluate: Evaluate, criterion: Criterion, *, quantizer: Quantizer,
         objectives: Objectives, logdir: Path, samples: int | None, probe_s: float, diagnosis_samples: int,
-        profile_runs: int, probing: Callable[[int, int], None] | None,
+        profile_runs: int, probing: Callable[[int, int], None] | None, random_seed: int = 0,
     ) -> None:  # fmt: skip
         self.criterion = criterion
         self.quantizer = quantizer
         self.probe_s = probe_s
         self.probing = probing
+        self.random_seed = random_seed
         self.trials: list[Trial] = []
         self.baseline = math.nan
         self.quantizations = self.evaluations = 0
         self.comparison: dict[str, Comparison] = {}
-        self._model = model
+        self.given = model
         self._evaluate = evaluate
         self.logdir = logdir
         self._diagnosis_samples = diagnosis_samples
@@ -71,12 +82,16 @@ class TrialRunner:
         except BaseException:
             self._folder.cleanup()
             raise
+        first = next(iter(self.batches))
+        self.examples = [Example(name, str(array.dtype), list(array.shape)) for name, array in first.items()]
         self._suffix = suffix_by(quantizer, self.reference)
         self.best_model = logdir / f"{BEST_MODEL}{self._suffix}"
         self.prepared = logdir / f"{PREPARED_MODEL}{suffix_of(self.reference)}"
         self.model_digest = digest_model(self.reference)
         self._simulated = 0
         self._made: dict[str, Any] = {}
+        self._units: dict[str, set[str]] = {}
+        """All that the tool can be told to keep, by the attempt in which nothing is kept."""
         self._simulations: dict[str, dict[int, Simulation]] = {}
         """By attempt and by number of samples."""
         self._diagnoses: dict[str, Diagnosis] = {}
@@ -137,13 +152,29 @@ class TrialRunner:
             accuracy = found if math.isfinite(found) else None
             notes += [] if accuracy is not None else [f"evaluate returned {found}"]
             objectives = {key: self._objective(key, function, made) for key, function in self._objectives.items()}
+        left = self._left_by_tool(attempt) if made is not None else None
+        notes += [left_by_tool(left, len(attempt.keep))] if left is not None else []
         trial = Trial(
             name, accuracy, self.baseline, list(attempt.keep), dict(attempt.settings), objectives,
             notes=notes, target=self.criterion.target(self.baseline),
-            lower_is_better=not self.criterion.higher_is_better,
+            lower_is_better=not self.criterion.higher_is_better, left_by_tool=left,
         )  # fmt: skip
         self._log(trial, attempt, made is not None, began)
         return trial
+
+    def _left_by_tool(self, attempt: Attempt) -> float | None:
+        """None unless everything is kept in fp32 that the tool can be told, and the results differ nevertheless."""
+        units = self._units.get(key_of(Attempt(attempt.settings)))
+        if not units or not units <= set(attempt.keep):
+            return None
+        batches = self._first(_SCREEN_SAMPLES)
+        runs = [open_results(model) for model in (self.reference, self.quantized(attempt))]
+        mine, theirs = ([np.asarray(r, np.float64) for batch in batches for r in run(batch)] for run in runs)
+        energy = sum(float(np.square(x).sum()) for x in mine)
+        if [x.shape for x in mine] != [y.shape for y in theirs]:
+            return None
+        error = sum(float(np.square(x - y).sum()) for x, y in zip(mine, theirs, strict=True))
+        return error / energy if error > _SAME * energy else None
 
     def _log(self, trial: Trial, attempt: Attempt, is_made: bool, began: float) -> None:
         from inc_tb.store.writer import SummaryWriter
@@ -202,6 +233,20 @@ class TrialRunner:
         except ModelError:
             return None  # the trial says why
 
+    def speeds(self, best: Any, batch_sizes: Sequence[int] | None) -> list[Speed]:
+        """Of fp32 and of the best model; without any sizes where the trials were timed, too."""
+        if batch_sizes is None:
+            batch_sizes = _BATCH_SIZES if {"latency_ms", "samples_per_s"} & set(self._objectives) else ()
+        if not batch_sizes or best is None or not framework_of(best).can("open_timer"):
+            return []
+        models = {"fp32": self._timed(self.reference), "int8": self._timed(best)}
+        return benchmark(models, self._sample, batch_sizes, runs=_RUNS, warmup=1, threads=None, seconds=_SECONDS)
+
+    def _timed(self, model: Any) -> Any:
+        """What is shown is what ships, if it is a file."""
+        shown = self._shown(model)
+        return shown if is_file(shown) else model
+
     # What strategies ask
 
     def quantized(self, attempt: Attempt) -> Any:
@@ -226,17 +271,19 @@ class TrialRunner:
     def units(self, attempt: Attempt) -> list[str]:
         switches = open_switches(self.reference, self.quantized(attempt))
         switches.trace(self._sample[0])
-        return [unit.name for unit in switches.units]
+        found = [unit.name for unit in switches.units]
+        self._units[key_of(attempt)] = set(found)
+        return found
 
     def diagnosis(self, attempt: Attempt) -> Diagnosis:
         """On few samples: enough to see what is wrong, cheap enough for every trial."""
         key = key_of(attempt)
         if key not in self._diagnoses:
             batches = self._first(self._diagnosis_samples or _SCREEN_SAMPLES)
-            found = diagnose(self.reference, self.quantized(attempt), batches)
+            found = compare(self.reference, self.quantized(attempt), batches)
             found.reference = name_of(self.model())
             found.quantized = f"{found.reference}, quantized" + (
-                f", {len(attempt.keep)} ops in fp32" if attempt.keep else ""
+                f", {plural(len(attempt.keep), 'op')} in fp32" if attempt.keep else ""
             )
             self._diagnoses = {key: with_kept(found, attempt.keep)}
         return self._diagnoses[key]
@@ -250,6 +297,7 @@ class TrialRunner:
             name = f"{key_of(attempt)}-{samples}"
             made.remember(Journal(self.logdir / SIMULATIONS / f"{name}.jsonl"), name + self.model_digest)
             known[samples] = made
+            self._units[key_of(attempt)] = {unit.name for unit in model.units}
         return known[samples]
 
     def forget_simulations(self, but: Attempt) -> None:
@@ -281,4 +329,12 @@ class TrialRunner:
 
     def model(self) -> Any:
         """The fp32 model as it was given, where that can be evaluated."""
-        return Path(self._model) if isinstance(self._model, str | PathLike) else self.reference
+        return Path(self.given) if isinstance(self.given, str | PathLike) else self.reference
+
+
+def left_by_tool(error: float, kept: int) -> str:
+    """What it means that the results differ from fp32's."""
+    return (
+        f"with all {kept} ops in fp32 that the tool can be told, the results still have an error of {error:.2g} of "
+        "their energy: something is rounded that no config here reaches. The tool is at fault, not an op of the model"
+    )

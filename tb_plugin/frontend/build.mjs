@@ -36,10 +36,10 @@ async function build(folder) {
   });
   // The layout of graphs runs in a worker, which the page's security policy allows from a file only.
   cpSync(join(here, "node_modules/elkjs/lib/elk-worker.min.js"), join(folder, "elk-worker.js"));
-  writeFileSync(join(folder, "THIRD_PARTY.txt"), licences(Object.keys(metafile.inputs)));
+  writeFileSync(join(folder, "THIRD_PARTY.txt"), licenses(Object.keys(metafile.inputs)));
 }
 
-function licences(inputs) {
+function licenses(inputs) {
   const packages = inputs.map((input) => /^node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(input)?.[1]).filter(Boolean);
   const texts = [...new Set(packages)].sort().map((name) => {
     const folder = join(here, "node_modules", name);

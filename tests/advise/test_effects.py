@@ -170,6 +170,49 @@ def test_configs_go_on_keeping_what_the_model_keeps(diagnosis: Diagnosis) -> Non
     assert [found.recipe.count(f'"{name}"') for name in (CONV1, CONV2, GEMM, POOL)] == [1, 1, 1, 0]
 
 
+@pytest.fixture
+def with_setting(diagnosis: Diagnosis) -> Diagnosis:
+    """Its first suggestion is to be cured by a scale per channel."""
+    cured = msgspec.structs.replace(
+        suggestion(1, CONV1, CONV2), because="one setting cures it",
+        recipes={"onnxruntime-per-channel": "per_channel=True", "onnxruntime": "nodes_to_exclude"},
+    )  # fmt: skip
+    return replace(diagnosis, suggestions=[cured, suggestion(2, GEMM)])
+
+
+def test_what_a_setting_cures_is_not_said_to_be_kept(with_setting: Diagnosis) -> None:
+    """Its set explains the loss, and is measured in fp32: the sentence and the config remain those of the setting."""
+    explaining = KeptSet([CONV1, CONV2], 0.01, 0.99)
+    first, second = with_measured_sets(with_setting, explaining, {1: explaining}, UNITS, HOW).suggestions
+    assert (first.because, first.recipe, first.rank) == ("one setting cures it", "per_channel=True", 1)
+    measured = [(e.label, e.value) for e in first.effects if e.basis == "measured"]
+    assert measured == [("less error at the output with these ops in fp32 instead", 0.99)]
+    assert second.rule == "rule2"
+
+
+def test_a_smaller_set_to_keep_stands_beside_the_setting(with_setting: Diagnosis) -> None:
+    measured = {1: KeptSet([CONV1, CONV2], 0.005, 0.995)}
+    first, second, _ = with_measured_sets(with_setting, KeptSet([CONV1], 0.01, 0.99), measured, UNITS, HOW).suggestions
+    assert first.because == "keeping this op in fp32 removes 99.0% of the error at the output"
+    assert (first.rule, next(iter(first.recipes))) == (EXPLAINING, "onnxruntime")
+    assert (second.because, second.recipe) == ("one setting cures it", "per_channel=True")
+
+
+def test_the_setting_stays_first_where_ops_are_kept_already(with_setting: Diagnosis) -> None:
+    first, second = with_kept(with_setting, [POOL]).suggestions
+    assert next(iter(first.recipes)) == "onnxruntime-per-channel"
+    assert next(iter(second.recipes)) == "onnxruntime"
+    assert f'"{POOL}"' in second.recipe
+
+
+def test_part_of_a_set_is_said_to_be_a_part(diagnosis: Diagnosis) -> None:
+    given = replace(diagnosis, suggestions=[suggestion(1, CONV1, CONV2, GEMM)])
+    first, _ = with_measured_sets(given, KeptSet([CONV1, CONV2], 0.01, 0.99), {}, UNITS, HOW).suggestions
+    assert (
+        first.because == "because 1; keeping 2 of these 3 ops in fp32 together removes 99.0% of the error at the output"
+    )
+
+
 def test_without_a_set_nothing_is_added(diagnosis: Diagnosis) -> None:
     given = replace(diagnosis, suggestions=[suggestion(1, GEMM)])
     for explaining in (None, KeptSet([], 0.0, 0.0)):

@@ -62,7 +62,7 @@ def middle(found: sync_api.Locator) -> tuple[float, float]:
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
-def expect_centred(frame: sync_api.FrameLocator, name: str) -> None:
+def expect_centered(frame: sync_api.FrameLocator, name: str) -> None:
     """In the middle of what the drawer leaves of the picture."""
     expect(node(frame, name)).to_have_attribute("aria-current", "true")
     assert middle(node(frame, name)) == pytest.approx(middle(canvas(frame)), abs=3)
@@ -87,9 +87,9 @@ def test_ops_and_groups_with_their_values(server: Server, page: sync_api.Page, d
     ):
         expect(node(frame, name)).to_have_accessible_name(f"{name}, {value}")
     expect(canvas(frame).locator("svg path[marker-end]")).to_have_count(sum(len(n.inputs) for n in diagnosis.graph))
-    colour = "found => getComputedStyle(found.parentElement).getPropertyValue('--graph-colour')"
-    assert "hsl" in node(frame, "/conv2/Conv").evaluate(colour)
-    assert node(frame, "/fc/Gemm").evaluate(colour) == "transparent"
+    color = "found => getComputedStyle(found.parentElement).getPropertyValue('--graph-color')"
+    assert "hsl" in node(frame, "/conv2/Conv").evaluate(color)
+    assert node(frame, "/fc/Gemm").evaluate(color) == "transparent"
 
 
 def test_groups_open_and_close(server: Server, page: sync_api.Page) -> None:
@@ -107,16 +107,16 @@ def test_groups_open_and_close(server: Server, page: sync_api.Page) -> None:
     expect(seen(frame)).to_have_text("7 of 7 ops drawn")
 
 
-def test_colour_by_another_column(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
+def test_color_by_another_column(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
     frame = open_graph(page, server)
-    by = frame.get_by_label("Colour by")
+    by = frame.get_by_label("Color by")
     by.select_option("total_sqnr_db")
     total = decibels(diagnosis, "total_sqnr_db", 6)
     expect(node(frame, "/fc/Gemm")).to_have_accessible_name(f"/fc/Gemm, Gemm, total {total}, ok")
     gemm = canvas(frame).locator(".graph-item").filter(has_text="fc/Gemm")
     expect(gemm.locator(".graph-value")).to_have_text(f"Gemm · {total}")
     assert "hsl" in node(frame, "/fc/Gemm").evaluate(
-        "found => getComputedStyle(found.parentElement).getPropertyValue('--graph-colour')"
+        "found => getComputedStyle(found.parentElement).getPropertyValue('--graph-color')"
     )
     assert "metric=total_sqnr_db" in page.url
     by.select_option("params")
@@ -129,16 +129,16 @@ def test_colour_by_another_column(server: Server, page: sync_api.Page, diagnosis
     expect(gemm.locator(".graph-value")).to_have_text("Gemm · ok")
 
 
-def test_colour_by_kinds(server: Server, page: sync_api.Page) -> None:
+def test_color_by_kinds(server: Server, page: sync_api.Page) -> None:
     frame = open_graph(page, server)
-    by = frame.get_by_label("Colour by")
+    by = frame.get_by_label("Color by")
     assert {"name", "unit", "reason"}.isdisjoint(by.locator("option").evaluate_all("all => all.map(o => o.value)"))
     by.select_option("type")
-    legend = frame.get_by_role("list", name="Colours").get_by_role("listitem")
+    legend = frame.get_by_role("list", name="Colors").get_by_role("listitem")
     expect(legend).to_have_text(["Conv", "Flatten", "Gemm", "GlobalAveragePool", "Relu"])
     expect(node(frame, "Group conv1")).to_have_accessible_name("Group conv1, 2 ops, type 2 kinds, worst verdict bad")
-    colour = "found => getComputedStyle(found.parentElement).getPropertyValue('--graph-colour')"
-    first, other, same = (node(frame, op).evaluate(colour) for op in ("/conv1/Conv", "/conv1/Relu", "/conv2/Conv"))
+    color = "found => getComputedStyle(found.parentElement).getPropertyValue('--graph-color')"
+    first, other, same = (node(frame, op).evaluate(color) for op in ("/conv1/Conv", "/conv1/Relu", "/conv2/Conv"))
     assert first == same != other
     assert legend.first.locator("span").evaluate("found => found.style.background") != ""
     by.select_option("block")
@@ -175,11 +175,11 @@ def test_selecting_opens_the_detail(server: Server, page: sync_api.Page) -> None
     expect(node(frame, "/conv2/Relu")).to_have_accessible_name(re.compile(", consumer of the selected op$"))
     drawer(frame, "/conv2/Conv").get_by_role("region", name="Edge").get_by_role("button", name="/conv1/Relu").click()
     expect(drawer(frame, "/conv1/Relu")).to_be_visible()
-    expect_centred(frame, "/conv1/Relu")
+    expect_centered(frame, "/conv1/Relu")
     frame.get_by_role("button", name="Collapse conv1").click()
     expect(node(frame, "Group conv1")).to_have_accessible_name(re.compile(", contains the selected op$"))
-    frame.get_by_role("button", name="Centre selection").click()
-    expect_centred(frame, "/conv1/Relu")
+    frame.get_by_role("button", name="Center selection").click()
+    expect_centered(frame, "/conv1/Relu")
 
 
 def test_find_an_op(server: Server, page: sync_api.Page) -> None:
@@ -193,7 +193,7 @@ def test_find_an_op(server: Server, page: sync_api.Page) -> None:
     expect(found.nth(1)).to_have_attribute("aria-selected", "true")
     page.keyboard.press("Enter")
     expect(drawer(frame, "/conv2/Relu")).to_be_visible()
-    expect_centred(frame, "/conv2/Relu")
+    expect_centered(frame, "/conv2/Relu")
     box.fill("nothing is called so")
     expect(frame.get_by_text("no op has these words in its name")).to_be_visible()
 
@@ -245,7 +245,7 @@ def test_five_thousand_ops(server: Server, page: sync_api.Page) -> None:
     frame.get_by_role("searchbox", name="Find op").fill("layer.321/mlp/up")
     page.keyboard.press("Enter")
     expect(drawer(frame, "/encoder/layer.321/mlp/up/MatMul")).to_be_visible()
-    expect_centred(frame, "/encoder/layer.321/mlp/up/MatMul")
+    expect_centered(frame, "/encoder/layer.321/mlp/up/MatMul")
 
 
 def test_a_picture_holds_so_many(server: Server, page: sync_api.Page) -> None:

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,12 +117,12 @@ def test_headers_explain_themselves(server: Server, page: sync_api.Page) -> None
     expect(told).to_contain_text("when the op gets the correct fp32 inputs")
 
 
-def test_colours_follow_the_normal_range(server: Server, page: sync_api.Page) -> None:
+def test_colors_follow_the_normal_range(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server)
     expect(frame.get_by_text("normal ≥ 25.0 dB")).to_be_visible()
-    colour = "cell => getComputedStyle(cell).getPropertyValue('--cell')"
-    assert "hsl" in cell(frame, "Ops", "/conv2/Conv", "added here").evaluate(colour)
-    assert cell(frame, "Ops", "/fc/Gemm", "added here").evaluate(colour) == "transparent"
+    color = "cell => getComputedStyle(cell).getPropertyValue('--cell')"
+    assert "hsl" in cell(frame, "Ops", "/conv2/Conv", "added here").evaluate(color)
+    assert cell(frame, "Ops", "/fc/Gemm", "added here").evaluate(color) == "transparent"
 
 
 def test_the_line_shows_where_the_error_jumps(server: Server, page: sync_api.Page) -> None:
@@ -129,6 +130,37 @@ def test_the_line_shows_where_the_error_jumps(server: Server, page: sync_api.Pag
     expect(frame.get_by_role("img", name="Error along the graph")).to_be_visible()
     frame.get_by_role("button").filter(has_text=re.compile("^/conv2/Conv.* → .* dB$")).click()
     expect(frame.get_by_role("region", name="/conv2/Conv", exact=True)).to_be_visible()
+
+
+NOTHING_BEFORE = "nothing that is compared reaches this op"
+LINES = {
+    # Nobody compared what the first op reads, and it leaves 3 dB by itself.
+    "first": ([NOTHING_BEFORE, 3.0, 2.9], [3.0, 2.9, 2.8], [3.0, 60.0, 60.0],
+              "Total error begins at/conv1/Conv ? → 3 dB"),
+    "healthy": ([60.0, 40.0, 40.0], [40.0, 40.0, 40.0], [41.0, 50.0, 50.0],
+                "Normal wherever it was compared: 25 dB or more"),
+    "slowly": ([28.0, 23.0, 19.0], [23.0, 19.0, 15.0], [24.0, 21.0, 17.0],
+               "Total error is largest at/conv2/Conv 15 dBmost is added at/conv2/Conv 17 dB"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lines(diagnosis: inc_tb.Diagnosis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    logdir = tmp_path_factory.mktemp("lines")
+    for name, (arrived, total, added, _) in LINES.items():
+        columns = {"arrived_sqnr_db": arrived, "total_sqnr_db": total, "added_sqnr_db": added}
+        rest = ["not compared"] * (len(OPS) - 3)
+        ops = diagnosis.ops.replaced({column: [*values, *rest] for column, values in columns.items()})
+        log_run(logdir / name, replace(diagnosis, ops=ops))
+    with serve(logdir) as found:
+        found.wait_for_trials(len(LINES))
+        yield found
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_what_the_line_says_is_true_of_the_whole_path(lines: Server, page: sync_api.Page, name: str) -> None:
+    frame = open_tab(page, lines, run=name, dark=name == "slowly")
+    expect(frame.locator(".jumps")).to_have_text(LINES[name][-1])
 
 
 def test_keyboard(server: Server, page: sync_api.Page) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from urllib.parse import quote
 
 import pytest
@@ -81,15 +82,21 @@ def open_graph(server: Server, page: sync_api.Page, run: str) -> None:
 
 
 def choose(page: sync_api.Page, menu: int, item: str) -> None:
-    page.locator("tf-graph-controls paper-dropdown-menu").nth(menu).click()
-    page.locator("tf-graph-controls paper-item:visible", has_text=item).click()
+    """Menus close again when their items arrive."""
+    wanted = page.locator("tf-graph-controls paper-item:visible", has_text=item)
+    for _ in range(10):
+        page.locator("tf-graph-controls paper-dropdown-menu").nth(menu).click()
+        with suppress(sync_api.TimeoutError):
+            wanted.click(timeout=5000)
+            return
+    raise AssertionError(f"no {item} in menu {menu}")
 
 
 def nodes(page: sync_api.Page) -> list[str]:
     return page.locator("g.node").evaluate_all("found => found.map(node => node.getAttribute('data-name'))")
 
 
-def test_graphs_shows_the_model_in_the_colours_of_its_noise(server: Server, page: sync_api.Page) -> None:
+def test_graphs_shows_the_model_in_the_colors_of_its_noise(server: Server, page: sync_api.Page) -> None:
     open_graph(server, page, "trial-001")
     sync_api.expect(page.locator("g.node[data-name=conv2]")).to_be_visible()
     assert nodes(page) == ["conv1", "conv2", "pool", "Flatten", "fc"]

@@ -167,9 +167,9 @@ def test_ops_side_by_side(server: Server, page: sync_api.Page, diagnoses: Diagno
         for run in ("trial-001", "trial-003", BROKEN):
             expect(shown(frame, op, run)).to_contain_text(re.compile(re.escape(written(values[run][i])) + "$"))
     expect(shown(frame, "/conv2/Conv", "trial-002")).to_have_text("int8 → fp32–")
-    colour = "cell => getComputedStyle(cell).getPropertyValue('--cell')"
-    assert "hsl" in shown(frame, "/conv2/Conv", "trial-001").evaluate(colour)
-    assert shown(frame, "/fc/Gemm", "trial-001").evaluate(colour) == "transparent"
+    color = "cell => getComputedStyle(cell).getPropertyValue('--cell')"
+    assert "hsl" in shown(frame, "/conv2/Conv", "trial-001").evaluate(color)
+    assert shown(frame, "/fc/Gemm", "trial-001").evaluate(color) == "transparent"
     frame.get_by_label("difference against the base").check()
     for i, op in enumerate(OPS):
         expect(shown(frame, op, "trial-001")).to_have_text(written(values["trial-001"][i]))

@@ -92,15 +92,38 @@ def test_json(tmp_path: Path, data: Path, quantized: Callable[..., Path]) -> Non
     assert {"inc", "onnxruntime"} <= set(first["recipes"])
 
 
-def test_the_same_file_twice_makes_two_runs_and_a_named_run_goes_on(
-    tmp_path: Path, data: Path, quantized: Callable[..., Path]
-) -> None:
-    for options in ([], [], ["--run", "mine"], ["--run", "mine"]):
-        done = run("diagnose", DATA / "clean.onnx", quantized("clean"), "--data", data, *options, cwd=tmp_path)
+def test_the_same_file_twice_makes_two_runs(tmp_path: Path, data: Path, quantized: Callable[..., Path]) -> None:
+    for _ in range(2):
+        done = run("diagnose", DATA / "clean.onnx", quantized("clean"), "--data", data, cwd=tmp_path)
         assert "No suggestions" in done.stdout
     stem = quantized("clean").stem
-    assert {p.name for p in (tmp_path / "nc_workspace").iterdir()} == {"fp32", "mine", stem, f"{stem}-2"}
-    assert set(inc_tb.load(tmp_path / "nc_workspace" / "mine").diagnoses) == {0, 1}
+    assert {p.name for p in (tmp_path / "nc_workspace").iterdir()} == {"fp32", stem, f"{stem}-2"}
+
+
+def test_a_run_that_is_there_already_is_told_and_goes_on_when_asked_to(
+    tmp_path: Path, data: Path, quantized: Callable[..., Path]
+) -> None:
+    models = DATA / "clean.onnx", quantized("clean")
+    folder = tmp_path / "nc_workspace" / "mine"
+
+    def diagnose(*options: object, models: tuple[object, object] = models) -> subprocess.CompletedProcess[str]:
+        return run("diagnose", *models, "--data", data, "--run", "mine", *options, cwd=tmp_path)
+
+    assert diagnose().returncode == 0
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    again = diagnose()
+    others = diagnose("--probe", 1, models=(DATA / "hard.onnx", quantized("hard")))
+    for done in (again, others):
+        assert (done.returncode, done.stdout) == (2, "")
+        (line,) = done.stderr.strip().splitlines()
+        assert line.startswith("inc-tb: --run mine: ")
+        assert f"exists already and holds a diagnosis of {models[0]} and {models[1]}; choose another name" in line
+        assert "--append" in line
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    assert diagnose("--append").returncode == 0
+    assert set(inc_tb.load(folder).diagnoses) == {0, 1}
+    assert diagnose("--probe", 1).returncode == 0  # a probe of the same models goes on
+    assert set(inc_tb.load(folder).diagnoses) > {0, 1, 2}
 
 
 def test_csv_samples_and_batches(tmp_path: Path, data: Path, quantized: Callable[..., Path]) -> None:
@@ -118,6 +141,7 @@ WRONG: dict[str, tuple[Callable[[Path, Path, Path], list[object]], list[str]]] =
     ),
     "not a model": (lambda d, q, data: [_file(d / "text.onnx"), q, "--data", data], ["text.onnx", "not an ONNX model"]),
     "other kind": (lambda d, q, data: [_file(d / "m.pt"), q, "--data", data], ["m.pt", "cannot read"]),
+    "code": (lambda d, q, data: [_file(d / "m.py"), q, "--data", data], ["m.py is code", "m.py:function"]),
     "no data": (lambda d, q, data: [HARD, q, "--data", d / "none.npz"], ["none.npz", "no such file"]),
     "other network": (
         lambda d, q, data: [_other_network(d), q, "--data", data],
@@ -129,6 +153,9 @@ WRONG: dict[str, tuple[Callable[[Path, Path, Path], list[object]], list[str]]] =
     "column": (lambda d, q, data: [HARD, q, "--data", data, "--sort", "a_sqnr"], ["a_sqnr", "a_sqnr_db"]),
     "option": (lambda d, q, data: [HARD, q, "--data", data, "--top", 0], ["--top"]),
     "run": (lambda d, q, data: [HARD, q, "--data", data, "--run", "../x"], ["--run", "below the logdir"]),
+    "order": (lambda d, q, data: [q, HARD, "--data", data], ["hard.onnx, given second, is not", "Swap the two"]),
+    "one model twice": (lambda d, q, data: [q, q, "--data", data], ["was given twice", "expected the fp32 model"]),
+    "copy": (lambda d, q, data: [HARD, _copy(d / "copy.onnx"), "--data", data], ["copy.onnx are the same model"]),
     "logdir": (lambda d, q, data: [HARD, q, "--data", data, "--logdir", _file(d / "f")], ["is a file", "folder"]),
     "csv": (lambda d, q, data: [HARD, q, "--data", data, "--csv", _file(d / "f")], ["is a file", "folder"]),
     "argument": (lambda d, q, data: [HARD], ["Missing"]),
@@ -203,6 +230,11 @@ def test_demo_prints_the_next_command(tmp_path: Path) -> None:
 
 def _file(path: Path) -> Path:
     path.write_text("this is no model")
+    return path
+
+
+def _copy(path: Path) -> Path:
+    path.write_bytes(HARD.read_bytes())
     return path
 
 

@@ -80,6 +80,29 @@ def test_rows_are_sorted_by_time_with_shares_that_add_up(call: Called, models: l
     assert max(map(len, text.splitlines())) <= 120
 
 
+def test_several_batch_sizes(call: Called) -> None:
+    given = ("profile", "fp32.onnx", "int8.onnx", "--data", "data.npz", "--runs", 15, "--batch-size", "2,8")
+    code, out, err = call(*given)
+    assert code == 0, err
+    rows = re.findall(r"^ *(\d+) +[\d.,]+ +[\d.,]+ +[\d.,]+ +[\d.,]+ +[\d.]+(?: \(noise\))? *$", out, re.M)
+    assert rows == ["2", "8"]
+    code, out, err = call(*given, "--json", "--run", "again")
+    assert code == 0, err
+    found = json.loads(out)
+    assert found["samples"] == 2
+    assert [row["batch_size"] for row in found["benchmark"]] == [2, 8]
+    for row in found["benchmark"]:
+        assert row["int8_samples_per_s"] == pytest.approx(1e6 * row["batch_size"] / row["int8_us"])
+
+
+@pytest.mark.parametrize("given", ["0", "1,x", "", "1,,2", "-1"])
+def test_batch_sizes_that_are_none(call: Called, given: str) -> None:
+    code, out, err = call("profile", "fp32.onnx", "--data", "data.npz", f"--batch-size={given}")
+    assert (code, out) == (2, "")
+    told = f"--batch-size {given} was given; expected a whole number from 1 on, or several: 1,8,32"
+    assert " ".join(told.split()) in " ".join(err.split())
+
+
 def test_the_longest_rows_only(call: Called) -> None:
     text = _profiled(call, "fp32.onnx", "--top", 3)
     assert len(_table(text)) == 3
@@ -161,6 +184,7 @@ WRONG: dict[str, tuple[list[object], list[str]]] = {
     "no model": (["none.onnx", "--data", "data.npz"], ["none.onnx", "no such file"]),
     "no second model": (["fp32.onnx", "none.onnx", "--data", "data.npz"], ["none.onnx", "no such file"]),
     "not a model": (["data.npz", "--data", "data.npz"], ["data.npz", "expected"]),
+    "order": (["int8.onnx", "fp32.onnx", "--data", "data.npz"], ["fp32.onnx, given second, is not", "Swap the two"]),
     "no data": (["fp32.onnx", "--data", "none.npz"], ["none.npz", "no such file"]),
     "no option": (["fp32.onnx"], ["--data"]),
     "runs": (["fp32.onnx", "--data", "data.npz", "--runs", 0], ["--runs"]),

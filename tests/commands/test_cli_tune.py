@@ -141,6 +141,7 @@ def test_tune_tells_what_it_does_and_where_to_look(here: Path) -> None:
     assert "best so far" in text
     for part in (
         "The criterion holds", "Kept in fp32: /conv1/Conv, /conv2/Conv", "per_channel=True", "nodes_to_exclude",
+        "Benchmark: fp32 against trial-",
         "nc_workspace/best_model.onnx", "tensorboard --logdir nc_workspace", "quantizations", "simulated", "real",
     ):  # fmt: skip
         assert part in text, part
@@ -174,6 +175,22 @@ def test_the_schema_of_json(call: Called) -> None:
     assert found["best"]["fallback"] == CULPRITS
     assert found["target"] == pytest.approx(0.99 * found["baseline"])
     assert len(found["trials"]) <= 3
+    assert [row["batch_size"] for row in found["benchmark"]] == [1, 16]
+    for row in found["benchmark"]:
+        assert row["fp32_samples_per_s"] == pytest.approx(1e6 * row["batch_size"] / row["fp32_us"])
+        assert row["speedup"] == pytest.approx(row["fp32_us"] / row["int8_us"])
+
+
+def test_the_best_model_is_saved_and_timed_where_that_is_wanted(call: Called, here: Path) -> None:
+    options = ("--per-channel", "--max-trials", 1, "--objective", "size")
+    assert tuned(call, *options)["benchmark"] == []
+    found = tuned(call, *options, "--batch-size", "2", "--save", "saved", "--logdir", "other")
+    assert [row["batch_size"] for row in found["benchmark"]] == [2]
+    loaded = inc_tb.load_model(here / "saved")
+    assert loaded.read_bytes() == (here / "other" / "best_model.onnx").read_bytes()
+    code, _, err = call("tune", HARD, "--data", "data.npz", "--eval", "tune_scores.py:accuracy", "--save", "other")
+    assert code == 2
+    assert "other: is a folder with something else in it" in " ".join(err.split())
 
 
 def test_a_criterion_that_is_missed_exits_with_1_and_keeps_the_best(call: Called, here: Path) -> None:
@@ -283,7 +300,7 @@ def test_resume_goes_on_and_a_second_tuning_is_refused(call: Called, here: Path)
     arguments = ("tune", HARD, "--data", "data.npz", "--eval", "tune_scores.py:accuracy", "--per-channel")
     code, out, err = call(*arguments)
     assert (code, out) == (2, "")
-    assert "holds a tuning with 1 trials already" in one_line(err)
+    assert "holds a tuning with 1 trial already" in one_line(err)
     code, out, err = call(*arguments, "--tolerance", 0.5, "--resume")
     assert (code, out) == (2, "")
     assert "differs in criterion" in one_line(err)

@@ -64,9 +64,9 @@ def refused(suggest: Suggest) -> Callable[..., str]:
     return call
 
 
-def log(folder: Path, suggestions: list[Suggestion], framework: str = "onnx") -> Path:
+def log(folder: Path, suggestions: list[Suggestion], framework: str = "onnx", granularity: str = "per channel") -> Path:
     """A run of a model that has its weights per channel and uint8 activations."""
-    known = {"act_dtype": "uint8", "weight_dtype": "int8", "weight_granularity": "per channel"}
+    known = {"act_dtype": "uint8", "weight_dtype": "int8", "weight_granularity": granularity}
     rows = [{c.name: known.get(c.name, "") for c in COLUMNS} | {"name": name} for name in NAMES]
     table = OpTable.from_rows(COLUMNS, rows)
     graph = [GraphNode(name, "Op", [], "tensor_7" if name == "tensor_7" else f"{name}_out") for name in NAMES]
@@ -104,6 +104,23 @@ def test_the_config_alone_is_on_standard_output(
         assert suggest(tmp_path / "int8", "--format", tool).stdout == found.suggestions[0].recipes[tool] + "\n"
 
 
+def test_the_cure_that_the_text_names_unless_told_otherwise(suggest: Suggest, tmp_path: Path) -> None:
+    cured = {"onnxruntime-per-channel": "", "onnxruntime": ""}
+    given = [
+        Suggestion(["/conv1/Conv", *LAYERS], "weights_per_tensor", "one setting cures it", {}, cured, rank=1),
+        Suggestion(["/Relu"], "outlier_channels", "so", {}, {"onnxruntime": ""}, rank=2),
+    ]
+    run = log(tmp_path / "run", given, granularity="per tensor")
+    done = suggest(run)
+    assert "per_channel=True" in done.stdout
+    assert "exclude" not in done.stdout
+    assert "Keeps no op in fp32" in done.stderr
+    assert excluded(suggest(run, "--format", "onnxruntime").stdout) == ["/conv1/Conv", *LAYERS]
+    assert excluded(suggest(run, "--rank", 2).stdout) == ["/Relu"]
+    assert excluded(suggest(run, "--all").stdout) == ["/conv1/Conv", "/Relu", *LAYERS]
+    assert excluded(suggest(run, "--op", "/Relu").stdout) == ["/Relu"]
+
+
 def test_the_first_suggestion_unless_told_otherwise(suggest: Suggest, run: Path) -> None:
     assert excluded(suggest(run).stdout) == LAYERS
     done = suggest(run, "--rank", 2)
@@ -123,7 +140,10 @@ def test_several_suggestions_are_one_config(suggest: Suggest, run: Path, options
 
 def test_layers_are_one_pattern_where_the_tool_takes_patterns(suggest: Suggest, run: Path) -> None:
     assert suggest(run, "--format", "inc").stdout.count("layer") == 1
-    assert suggest(run, "--format", "inc", "--all").stdout.count("layer") == 4
+    assert suggest(run, "--format", "inc", "--all").stdout.count("layer") == 1
+    some = suggest(run, "--format", "inc", "--op", LAYERS[0], "--op", LAYERS[2], "--op", LAYERS[3]).stdout
+    assert '"/layer\\\\.(0|2|3)/fc/Gemm",' in some
+    assert suggest(run, "--format", "inc", "--op", LAYERS[0], "--op", LAYERS[2]).stdout.count("layer") == 2
 
 
 def test_a_suggestion_for_an_op_that_is_not_there(refused: Callable[..., str], tmp_path: Path) -> None:

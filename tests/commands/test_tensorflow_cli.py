@@ -143,7 +143,9 @@ def calibration() -> Any:
 
 
 def test_resume_and_rebuild(tuned: dict[str, Any], here: Path) -> None:
-    done = run("tune", "--rebuild", "trial-001", "--logdir", "tuned", "--output", "int8.tflite", cwd=here)
+    rebuild = ("tune", "--rebuild", "trial-001", "--logdir", "tuned", "--output", "int8.tflite")
+    assert "the log names code for the data" in run(*rebuild, cwd=here, code=2).stderr
+    done = run(*rebuild, "--data", "tf_scores.py:data", cwd=here)
     assert done.stdout == ""
     assert re.fullmatch(r"Wrote int8.tflite: trial-001, accuracy 0\.\d+, kept in fp32: nothing.\n", done.stderr)
     assert (here / "int8.tflite").stat().st_size / 1000 == tuned["trials"][0]["objectives"]["size_kb"]

@@ -2,7 +2,7 @@
 
     ```sh                     commands, as they are pasted
     ```python                 a part of the page's program: blocks of one page share their names
-    ```python evaluate.py     a file that the reader writes
+    ```python evaluate.py     a file that the reader writes; also ```yaml cnn.yaml
     ```text                   what was printed
 
 There are no other blocks. tests/test_documents.py runs them, page by page and in order, unless a comment on the line

@@ -285,8 +285,8 @@ def dynamic(path: Path, **more: Any) -> Path:
     return target
 
 
-def optimised(path: Path, level: str = "ORT_ENABLE_EXTENDED") -> Path:
-    """The file that ONNX Runtime saves after its optimisations."""
+def optimized(path: Path, level: str = "ORT_ENABLE_EXTENDED") -> Path:
+    """The file that ONNX Runtime saves after its optimizations."""
     target = path.with_name(f"{path.stem}-{level}.onnx")
     options = ort.SessionOptions()
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
@@ -297,7 +297,7 @@ def optimised(path: Path, level: str = "ORT_ENABLE_EXTENDED") -> Path:
 
 
 def fetch(path: Path, tensors: Sequence[str], feeds: Feeds) -> dict[str, Array]:
-    """Tensors inside a model, whatever they are, as the file computes them without any optimisation."""
+    """Tensors inside a model, whatever they are, as the file computes them without any optimization."""
     proto = onnx.load(path)
     del proto.graph.output[:]
     proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in dict.fromkeys(tensors))

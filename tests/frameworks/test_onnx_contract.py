@@ -23,7 +23,7 @@ CASES = {
     "qdq": (zoo.cnn, lambda path, feeds: zoo.static(path, feeds)),
     "qoperator": (zoo.branches, lambda path, feeds: zoo.static(path, feeds, form="QOperator", per_channel=True)),
     "dynamic": (zoo.attention, lambda path, _: zoo.dynamic(path)),
-    "dynamic-optimised": (zoo.attention, lambda path, _: zoo.optimised(zoo.dynamic(path))),
+    "dynamic-optimized": (zoo.attention, lambda path, _: zoo.optimized(zoo.dynamic(path))),
     "two-inputs": (zoo.tokens, lambda path, feeds: zoo.static(path, feeds)),
     "half": (zoo.half_mlp, lambda path, feeds: zoo.static(path, feeds)),
 }

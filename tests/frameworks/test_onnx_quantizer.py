@@ -372,7 +372,7 @@ def test_preparing_does_not_touch_the_model_it_was_given(tmp_path: Path) -> None
 
 
 def test_preparing_twice_gives_the_same_bytes(tmp_path: Path, with_batch_norm: Path) -> None:
-    """By which a resumed tuning recognises its model."""
+    """By which a resumed tuning recognizes its model."""
     first, second = (OnnxRuntimeQuantizer().prepare(with_batch_norm, tmp_path / d).read_bytes() for d in "ab")
     assert first == second
 
@@ -385,7 +385,8 @@ def test_shape_inference_that_fails_leaves_no_file_in_the_working_directory(
         helper.make_node("Normalizer", ["m"], ["z"], "norm", domain="ai.onnx.ml", norm="L2"),
         helper.make_node("Relu", ["z"], ["y"], "relu"),
     ]
-    model = save(tmp_path / "odd.onnx", nodes, {"w": np.eye(4)}, ["N", 4], ["N", 4])
+    # Large enough for a file of their own.
+    model = save(tmp_path / "odd.onnx", nodes, {"w": np.eye(32)}, ["N", 32], ["N", 32])
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
     ready = OnnxRuntimeQuantizer().prepare(model, tmp_path / "prepared")

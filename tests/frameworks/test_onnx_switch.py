@@ -505,7 +505,7 @@ def test_constant_weights_survive_being_rounded_again() -> None:
 
 
 @again_only
-def test_keeping_a_badly_scaled_op_helps_only_with_a_neighbour(tmp_path: Path) -> None:
+def test_keeping_a_badly_scaled_op_helps_only_with_a_neighbor(tmp_path: Path) -> None:
     """Its weights are rounded by the quantizer, and if it is kept, by the runtime; proved with real models."""
     net = chain()
     path = net.save(tmp_path)
@@ -527,7 +527,7 @@ def test_keeping_a_badly_scaled_op_helps_only_with_a_neighbour(tmp_path: Path) -
     assert set(site.ways) == {frozenset({"first", "middle"}), frozenset({"middle", "last"})}
     assert not site.is_spared({"middle"})
     assert site.is_spared({"middle", "last"})
-    # Without optimisation the runtime leaves the weights alone, and the op by itself is enough.
+    # Without optimization the runtime leaves the weights alone, and the op by itself is enough.
     alone = zoo.static(path, feeds, nodes_to_exclude=["middle"])
     assert energy(results(alone, feeds), [fp32]) < 0.01 * energy(results(alone, feeds, optimized=True), [fp32])
 
@@ -721,7 +721,7 @@ def test_the_mask_has_a_place_for_every_site_and_for_what_the_runtime_rounds_ins
     [
         ({"y": np.zeros((2, 12), np.float32)}, "inputs ['x']"),
         ({"x": np.zeros((2, 12), np.float32), "z": np.zeros(1)}, "arrays ['x', 'z']"),
-        ({"x": np.zeros((2, 7), np.float32)}, "cannot run this batch"),
+        ({"x": np.zeros((2, 7), np.float32)}, "has shape 2x7, the model expects anyx12"),
     ],
 )
 def test_data_that_does_not_fit_is_refused_in_one_line(built: Build, feeds: Feeds, said: str) -> None:

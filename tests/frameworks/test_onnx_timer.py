@@ -64,7 +64,7 @@ def _between(path: Path) -> dict[str, set[str]]:
 
     Of those kernels of the optimized graph all of whose tensors still have the names of the file.
     """
-    file, optimized = onnx.load(path).graph, onnx.load(zoo.optimised(path, "ORT_ENABLE_ALL")).graph
+    file, optimized = onnx.load(path).graph, onnx.load(zoo.optimized(path, "ORT_ENABLE_ALL")).graph
     writer = {out: node for node in file.node for out in node.output if out}
     given = {*writer, *(i.name for i in file.input)}
     stored = {tensor.name for graph in (file, optimized) for tensor in graph.initializer}

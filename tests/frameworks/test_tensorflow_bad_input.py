@@ -115,15 +115,17 @@ def test_weights_of_keras_alone(model: Any, lite: bytes, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_a_graph_with_variables(use_resource: bool, tmp_path: Path) -> None:
-    with tf.Graph().as_default() as graph:
-        x = v1.placeholder(tf.float32, [None, 4], name="x")
-        tf.nn.relu(x @ v1.get_variable("w", initializer=rows(4, 3), use_resource=use_resource))
-    path = tmp_path / "graph.pb"
-    path.write_bytes(graph.as_graph_def().SerializeToString())
-    for given in (path, graph.as_graph_def()):
-        refused(
-            given, given, {"x": rows(2, 4)}, ModelError, "not frozen, w is a variable. Give the SavedModel, or freeze"
-        )
+    graphs, paths = [], []
+    for name in ("fp32", "int8"):
+        with tf.Graph().as_default() as graph:
+            x = v1.placeholder(tf.float32, [None, 4], name="x")
+            variable = v1.get_variable("w", initializer=rows(4, 3), use_resource=use_resource)
+            tf.nn.relu(x @ variable, name=name)
+        graphs.append(graph.as_graph_def())
+        paths.append(tmp_path / f"{name}.pb")
+        paths[-1].write_bytes(graphs[-1].SerializeToString())
+    for given in (paths, graphs):
+        refused(*given, {"x": rows(2, 4)}, ModelError, "not frozen, w is a variable. Give the SavedModel, or freeze")
 
 
 def cut_off(model: Any, lite: bytes, suffix: str, folder: Path) -> bytes:
@@ -369,7 +371,8 @@ def test_arrays_of_a_rank_that_no_one_knew() -> None:
         tf.nn.relu(v1.placeholder(tf.float32, None, name="x") @ tf.constant(rows(4, 3)))
     given = graph.as_graph_def()
     said = r"cannot run this batch \('matmul': Matrix size-incompatible: .*\)\. Check that the data is what"
-    refused(given, given, {"x": rows(2, 5)}, MismatchError, said)
+    other = v1.GraphDef.FromString(given.SerializeToString())
+    refused(given, other, {"x": rows(2, 5)}, MismatchError, said)
     with pytest.raises(MismatchError) as caught:
         models.open_results(given)({"x": rows(2, 5)})
     check(caught.value, MismatchError, said)
@@ -462,6 +465,7 @@ def here(model: Any, lite: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     np.savez(tmp_path / "channels_first.npz", image=rows(3, 2, 6, 6))
     models.save_model(model, tmp_path / "fp32.pb")
     (tmp_path / "int8.tflite").write_bytes(lite)
+    (tmp_path / "other.tflite").write_bytes(lite + b"\0")
     (tmp_path / "random.pb").write_bytes(RANDOM)
     (tmp_path / "random.tflite").write_bytes(RANDOM)
     (tmp_path / "empty").mkdir()
@@ -515,8 +519,9 @@ def test_a_reference_that_is_a_tflite_file_can_be_compared_but_not_probed(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any
 ) -> None:
     logdir = tmp_path_factory.mktemp("log")
+
     with pytest.raises(SystemExit) as ended:
-        main(["diagnose", "int8.tflite", "int8.tflite", "--data", "data.npz", "--logdir", str(logdir), "--probe", "1"])
+        main(["diagnose", "other.tflite", "int8.tflite", "--data", "data.npz", "--logdir", str(logdir), "--probe", "1"])
     told = capsys.readouterr()
     assert ended.value.code == 2
     assert len(told.err.splitlines()) == 1

@@ -982,6 +982,7 @@ def expected(
     for prefix, values in (("", x), ("q_", y)):
         found |= {f"{prefix}min": values.min(), f"{prefix}max": values.max(), f"{prefix}mean": values.mean()}
         found |= {f"{prefix}std": values.std(), f"{prefix}var": values.var()}
+    found["range"] = x.max() - x.min()
     found["cosine"] = (x * y).sum() / np.sqrt((x**2).sum() * (y**2).sum())
     scaled = [(v - v.min()) / (v.max() - v.min()) for v in (x, y)]
     found["inc_mse"] = ((scaled[0] - scaled[1]) ** 2).mean()

@@ -177,7 +177,7 @@ def test_no_reference_and_no_fake_quantizers(model: Mlp, quantized: nn.Module) -
 @pytest.mark.parametrize("which", ["reference", "quantized", "both"])
 def test_models_without_values(model: Mlp, which: str) -> None:
     empty = copy.deepcopy(model).to("meta")
-    pair = empty if which != "quantized" else model, empty if which != "reference" else model
+    pair = empty if which != "quantized" else model, copy.deepcopy(empty) if which != "reference" else model
     refused(*pair, X, ModelError, "meta")
 
 

@@ -246,6 +246,11 @@ class TestExportQuantizer(TestDynamicQuantizer):
     wrong: ClassVar = {"approach": "pt2e", "reduce_range": "yes"}
 
 
+class TestTorchaoQuantizer(TestDynamicQuantizer):
+    settings: ClassVar = {"approach": "torchao-dynamic"}
+    wrong: ClassVar = {"approach": "torchao-static"}
+
+
 class TestFramework(FrameworkContract):
     framework = FRAMEWORK
 

@@ -25,6 +25,7 @@ from torch.ao import quantization as ao
 from torch.nn import functional
 
 import inc_tb
+from inc_tb.advise.diagnose import compare, diagnose_adapted
 from inc_tb.frameworks.ops import Pair
 from inc_tb.frameworks.torch.adapter import TorchAdapter
 from inc_tb.measure.diagnosis import Diagnosis
@@ -348,9 +349,9 @@ def test_errors_of_the_data_and_of_progress_leave_nothing(models: tuple[nn.Modul
         raise ZeroDivisionError
 
     with unchanged(*models), pytest.raises(OSError, match="disk"):
-        inc_tb.diagnose(*models, failing())
+        compare(*models, failing())
     with unchanged(*models), pytest.raises(ZeroDivisionError):
-        inc_tb.diagnose(*models, torch.zeros(3, 8), progress=stop)
+        diagnose_adapted(TorchAdapter(*models), [torch.zeros(3, 8)], names=("", ""), progress=stop)
 
 
 class Interrupting(nn.Module):
@@ -457,9 +458,9 @@ def test_an_error_that_a_model_catches_itself_hides_nothing() -> None:
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
 def test_modes_of_gradients_change_nothing(models: tuple[nn.Module, nn.Module], mode: Callable[[], Any]) -> None:
     x = torch.randn(5, 8)
-    wanted = inc_tb.diagnose(*models, x)
+    wanted = compare(*models, x)
     with mode(), unchanged(*models):
-        found = inc_tb.diagnose(*models, x)
+        found = compare(*models, x)
     same_tables(wanted, found)
 
 
@@ -601,7 +602,7 @@ def test_buffers_that_a_model_changes_itself(how: str) -> None:
     model = Counting(how)
     quantized = copy.deepcopy(model)
     with unchanged(model, quantized):
-        inc_tb.diagnose(model, quantized, torch.ones(3, 8))
+        compare(model, quantized, torch.ones(3, 8))
 
 
 class Noisy(nn.Module):
@@ -619,7 +620,7 @@ class Noisy(nn.Module):
 def test_random_numbers_that_a_model_draws_are_given_back(source: str) -> None:
     model = Noisy(source)
     with unchanged(model):
-        inc_tb.diagnose(model, model, torch.ones(3, 8))
+        compare(model, model, torch.ones(3, 8))
 
 
 def test_random_numbers_of_the_data_go_on() -> None:
@@ -682,7 +683,7 @@ def test_real_numbers_of_any_type_fit_a_model_whose_weights_are_all_packed(kind:
 def test_the_same_object_twice() -> None:
     model, x = Cnn().train(), torch.randn(3, 3, 6, 6)
     with unchanged(model):
-        diagnosis = inc_tb.diagnose(model, model, x)
+        diagnosis = compare(model, model, x)
     assert {"conv", "bn", "act", "conv2", "fc"} <= set(names_of(diagnosis))
     np.testing.assert_array_equal(diagnosis.ops["a_mse"], 0)
     assert any("nothing is quantized" in note for note in diagnosis.notes)
@@ -855,7 +856,7 @@ def test_parametrizations_that_learn_when_their_weights_are_read() -> None:
     model, x = nn.Sequential(spectral_norm(nn.Linear(8, 6)), nn.ReLU(), nn.Linear(6, 4)).train(), torch.randn(3, 8)
     quantized = copy.deepcopy(model)
     with unchanged(model, quantized):
-        inc_tb.diagnose(model, quantized, x)
+        compare(model, quantized, x)
 
 
 def test_a_reference_that_is_fused_already() -> None:
@@ -1251,8 +1252,8 @@ def test_what_a_tokenizer_returns() -> None:
 
 def test_batches_of_different_sizes_are_one_set_of_samples(models: tuple[nn.Module, nn.Module]) -> None:
     x = torch.randn(7, 8)
-    found = inc_tb.diagnose(*models, [x[:1], x[1:4], x[4:6], x[6:]])
-    wanted = inc_tb.diagnose(*models, x)
+    found = compare(*models, [x[:1], x[1:4], x[4:6], x[6:]])
+    wanted = compare(*models, x)
     assert found.samples == wanted.samples == 7
     for column in ("a_min", "a_max", "a_mean"):
         np.testing.assert_allclose(found.ops[column], wanted.ops[column], rtol=1e-4, atol=1e-6)
@@ -1283,7 +1284,7 @@ def test_sequences_of_different_lengths() -> None:
 
 def test_an_empty_last_batch_counts_for_nothing(models: tuple[nn.Module, nn.Module]) -> None:
     x = torch.randn(4, 8)
-    same_tables(inc_tb.diagnose(*models, [x]), inc_tb.diagnose(*models, [x, x[:0]]))
+    same_tables(compare(*models, [x]), compare(*models, [x, x[:0]]))
 
 
 def test_an_empty_first_batch_counts_for_nothing() -> None:
@@ -1296,12 +1297,12 @@ def test_an_empty_first_batch_counts_for_nothing() -> None:
 
 def test_an_empty_batch_that_a_model_cannot_take_counts_for_nothing() -> None:
     model, x = Guarded(), torch.randn(4, 8)  # max() of nothing raises
-    same_tables(inc_tb.diagnose(model, model, [x]), inc_tb.diagnose(model, model, [x, x[:0]]))
+    same_tables(compare(model, model, [x]), compare(model, model, [x, x[:0]]))
 
 
 def test_twice_the_same(models: tuple[nn.Module, nn.Module]) -> None:
     x = torch.randn(6, 8)
-    first, second = (inc_tb.diagnose(*models, [x[:2], x[2:]]) for _ in range(2))
+    first, second = (compare(*models, [x[:2], x[2:]]) for _ in range(2))
     same_tables(first, second)
     assert first.histograms == second.histograms
     assert first.channels == second.channels
@@ -1373,7 +1374,7 @@ def test_values_that_are_not_finite(where: str, value: float) -> None:
     models = broken if where != "quantized" else healthy, broken if where != "reference" else healthy
     x = torch.randn(6, 8)
     with unchanged(*models):
-        found = inc_tb.diagnose(*models, x)
+        found = compare(*models, x)
     assert row(found, "a")["a_mse"] == 0
     said = any("NaN or infinite" in note for note in found.notes)
     assert said == (where != "quantized")
@@ -1388,7 +1389,7 @@ def test_numbers_of_threads_stay(count: int) -> None:
     try:
         torch.set_num_threads(count)
         with unchanged(model):
-            inc_tb.diagnose(model, model, torch.ones(3, 8))
+            compare(model, model, torch.ones(3, 8))
         assert torch.get_num_threads() == count
         assert seen == {count}  # inside of the models, too
     finally:

@@ -28,6 +28,7 @@ from inc_tb.measure.diagnosis import Diagnosis
 pytest.importorskip("transformers")
 pytest.importorskip("torchao")
 pytestmark = [
+    pytest.mark.usefixtures("one_thread", "exact_products"),
     pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*quantized tensor creation functions:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*reduce_range:UserWarning"),
@@ -37,15 +38,6 @@ pytestmark = [
 ATTENTION = ("sdpa", "eager")
 LAYERS = 3
 SIZE = 32
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Several in each of three models, on few cores, mostly wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)
@@ -614,9 +606,8 @@ def test_an_outlier_in_the_same_place_of_several_layers_is_one_suggestion(
     assert set(first.ops) <= {p.format(layer) for p in (norms, *readers) for layer in layers}
     assert first.rule == "outlier_channels"
     assert "100 times" in first.because or re.search(r"[5-9]\d times|1\d\d times|2\d\d times", first.because)
-    assert first.pattern
-    assert all(re.fullmatch(first.pattern, op) for op in first.ops)
-    assert not re.fullmatch(first.pattern, "classifier")
+    matched = {name for name in diagnosis.ops["name"].tolist() if re.fullmatch(first.pattern, name)}
+    assert matched == (set(first.ops) if len(layers) == LAYERS else set())  # names are as short for two of three
     untouched = {reader.format(layer) for reader in readers for layer in range(LAYERS) if layer not in layers}
     verdicts = {r["name"]: r["verdict"] for r in diagnosis.ops.rows()}
     assert all(verdicts[op] == "bad" for op in first.ops)

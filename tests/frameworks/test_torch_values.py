@@ -16,7 +16,7 @@ from tests.frameworks import torch_zoo as zoo
 from tests.frameworks.torch_truth import DYNAMIC, Case, Grid, Truth, Weight
 from tests.frameworks.torch_zoo import Array, Feeds, plain
 
-pytestmark = zoo.MARKS
+pytestmark = [*zoo.MARKS, pytest.mark.usefixtures("exact_products")]
 
 CNN = {"conv1": "relu1", "pool": "pool", "block.conv": "block.relu", "conv3": "bn3", "gap": "gap", "fc": "fc"}
 """Op -> the module behind which it is compared in the reference."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
-import inc_tb
+from inc_tb.advise.diagnose import compare
 from inc_tb.frameworks.ops import Pair
 from inc_tb.frameworks.torch.adapter import TorchAdapter
 from inc_tb.measure.diagnosis import Diagnosis
@@ -108,7 +108,7 @@ class Case:
     @cached_property
     def diagnosis(self) -> Diagnosis:
         with engine(self.kernels):
-            return inc_tb.diagnose(self.reference, self.quantized, self.batches)
+            return compare(self.reference, self.quantized, self.batches)  # which may be alike
 
     def column(self, name: str) -> dict[str, Any]:
         return dict(zip(self.diagnosis.ops["name"], self.diagnosis.ops[name], strict=True))

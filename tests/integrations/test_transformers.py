@@ -378,7 +378,7 @@ def test_trials_of_a_search_have_folders_of_their_own(tmp_path: Path) -> None:
 
 
 PROCESSES = """
-import sys, torch
+import os, sys, torch
 sys.path.insert(0, {root!r})
 from tests.integrations.test_transformers import *
 torch.set_num_threads(1)
@@ -387,6 +387,8 @@ trained.train()
 torch.distributed.barrier()
 print("rank", torch.distributed.get_rank(), float(sum(p.sum() for p in trained.model.parameters())))
 torch.distributed.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)  # threads of torch and TensorFlow sometimes abort when Python ends
 """
 
 

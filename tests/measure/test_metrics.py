@@ -12,7 +12,7 @@ from inc_tb.measure.op_table import COLUMNS, Measurement, Verdict, arrived_sqnr_
 from inc_tb.measure.stats import PairStats
 
 DESIGNED = """name type block index unit weight_dtype weight_granularity act_dtype act_scale act_zero_point act_scheme
-w_min w_max w_mean w_std w_var a_min a_max a_mean a_std a_var w_q_min w_q_max w_q_mean w_q_std w_q_var
+w_min w_max w_range w_mean w_std w_var a_min a_max a_range a_mean a_std a_var w_q_min w_q_max w_q_mean w_q_std w_q_var
 a_q_min a_q_max a_q_mean a_q_std a_q_var w_mse w_nmse w_sqnr_db w_cosine w_max_abs w_rmse_lsb w_inc_mse
 a_mse a_nmse a_sqnr_db a_cosine a_max_abs a_rmse_lsb a_inc_mse a_clipped a_flushed a_kurtosis w_channel_ratio
 a_channel_ratio w_worst_channel a_worst_channel w_worst_channel_sqnr_db a_worst_channel_sqnr_db added_sqnr_db
@@ -51,6 +51,19 @@ def test_errors_worked_out_by_hand() -> None:
     assert metrics.max_abs(s) == 1
     # RMSE √0.5 in steps of 0.5
     assert metrics.rmse_lsb(s, int8(0.5)) == pytest.approx(math.sqrt(0.5) / 0.5)
+
+
+def test_the_range_is_the_largest_minus_the_smallest_value() -> None:
+    # x = -1.5 … 4 in two batches, and -2 … 1 quantized, which does not count
+    s = stats([-1.5, 2], [-2, 1])
+    s.update(np.float32([4, 0]), np.float32([1, 0]))
+    assert metrics.value_range(s, "x") == 5.5
+    assert metrics.value_range(s, "y") == 3
+    assert metrics.value_range(stats([7, 7], [7, 7]), "x") == 0
+    assert "no finite value" in str(metrics.value_range(stats([], []), "x"))
+    op = Op("a", "Conv", 0)
+    row = next(op_table([Measurement(op, weight=s, output=stats([-8, 8], [0, 0]))], {"a": Verdict()}).rows())
+    assert (row["w_range"], row["a_range"]) == (5.5, 16)
 
 
 def test_rmse_in_steps_uses_each_channels_own_step() -> None:

@@ -129,6 +129,6 @@ def test_when_one_process_fails_all_say_so(tmp_path: Path) -> None:
 
 
 def test_outside_of_a_distributed_training_it_is_an_error() -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    one, other = torch.nn.Sequential(torch.nn.Linear(2, 2)), torch.nn.Sequential(torch.nn.Linear(2, 2))
     with pytest.raises(UsageError, match="init_process_group"):
-        inc_tb.diagnose(model, model, [torch.zeros(1, 2)], distributed=True)
+        inc_tb.diagnose(one, other, [torch.zeros(1, 2)], distributed=True)

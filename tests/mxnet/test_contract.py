@@ -83,7 +83,7 @@ def test_the_kind_of_number_is_converted_where_nothing_is_lost() -> None:
             np.testing.assert_array_equal(a, b)
 
 
-def test_another_instance_of_the_same_network_is_recognised() -> None:
+def test_another_instance_of_the_same_network_is_recognized() -> None:
     """gluon gives each instance other names."""
     adapter = MxnetAdapter(zoo.made("depthwise", "net3_"), zoo.pair("depthwise")[1])
     pairs = [p for p in adapter.run({"data": zoo.images(2)}) if p.role == "output"]

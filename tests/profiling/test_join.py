@@ -122,6 +122,13 @@ def test_a_suggestion_saves_what_int8_costs() -> None:
     assert (found.kind, found.label, found.value) == ("recovers", "less time", 20)
 
 
+def test_ops_that_take_longer_than_the_run_are_slowed_down_by_the_profiler() -> None:
+    found = _profile(accounted={"fp32": 0.94, "int8": 1.6}).join(_diagnosis(["pool"]))
+    (effect,) = (e for e in found.suggestions[0].effects if e.what == "time")
+    assert (effect.label, effect.value, effect.basis) == ("less time", 12.5, "estimated")  # 20 / 1.6
+    assert "160%" in effect.how
+
+
 def test_ops_of_one_suggestion_are_priced_together() -> None:
     found = _effect("conv", "pool")
     assert found is not None

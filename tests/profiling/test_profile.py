@@ -7,7 +7,7 @@ import itertools
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -183,6 +183,35 @@ def test_gc_stays_off_where_it_was_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@pytest.fixture
+def nothing_frozen() -> Iterator[None]:
+    """As outside of the tests, which keep Python from looking through all of them again and again."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
+
+
+def test_python_looks_through_what_was_there_before_once_and_again_afterwards(nothing_frozen: None) -> None:
+    counts = []
+
+    def stopped(done: int, of: int) -> None:
+        counts.append(gc.get_freeze_count())
+        raise KeyboardInterrupt
+
+    inc_tb.profile(DATA / "hard.onnx", {"input": digits(1)}, runs=1)
+    assert gc.get_freeze_count() == 0
+    with pytest.raises(KeyboardInterrupt):
+        inc_tb.profile(DATA / "hard.onnx", {"input": digits(1)}, runs=1, progress=stopped)
+    assert counts[0] > 0
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_somebody_else_has_frozen_stays_so(nothing_frozen: None) -> None:
+    gc.freeze()
+    inc_tb.profile(DATA / "hard.onnx", {"input": digits(1)}, runs=1)
+    assert gc.get_freeze_count() > 0
 
 
 def test_progress_goes_up_to_the_runs_and_folders_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from inc_tb.errors import DataError, IncTbError, MismatchError, ModelError
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.search.probe import JOURNAL, screened
 from tests import example_run
-from tests.digits import DATA, digits
+from tests.digits import DATA, digits, write_pruned
 from tests.frameworks import onnx_zoo as zoo
 from tests.waiting import Clock, until
 
@@ -199,8 +199,8 @@ def test_a_healthy_model_has_little_to_explain(tmp_path: Path) -> None:
     assert max(unit.sensitivity for unit in found.units) < 0.01
 
 
-def test_a_model_that_is_not_quantized_has_no_units() -> None:
-    found = inc_tb.probe(HARD, HARD, {"input": digits(4)})
+def test_a_model_that_is_not_quantized_has_no_units(tmp_path: Path) -> None:
+    found = inc_tb.probe(HARD, write_pruned(tmp_path / "pruned.onnx"), {"input": digits(4)})
     assert (found.units, found.explaining, found.complete, found.evaluations) == ([], None, True, 0)
     assert set(reasons(found.diagnosis).values()) == {"nothing starts to be rounded at this op"}
     assert any("nothing is quantized" in note for note in found.diagnosis.notes)

@@ -80,7 +80,7 @@ def simulate(rounded: Iterable[Rounded], units: str = "") -> Simulation:
 def searched(rounded: Iterable[Rounded], units: str = "", screened: Sequence[str] = ()) -> Search:
     simulation = simulate(rounded, units)
     search = Search(simulation, screened or [unit.name for unit in simulation.model.units])
-    search.measure(math.inf)
+    search.try_each_alone(math.inf)
     return search
 
 
@@ -129,7 +129,7 @@ def test_there_is_no_set_where_something_cannot_be_spared() -> None:
 
     simulation = Simulation(Stuck([*alone(a=1, b=1, c=1)]), {"x": np.zeros(2, np.float32)})
     search = Search(simulation, "abc")
-    search.measure(math.inf)
+    search.try_each_alone(math.inf)
     # With nothing on at all the model is fp32, so only that is free of b's error.
     assert search.smallest(0.5) == ["a", "b", "c"]
     assert search.smallest(-1) is None
@@ -216,14 +216,14 @@ def test_pruning_keeps_what_it_was_given_where_only_the_rough_simulation_agrees(
     fine = simulate(alone(a=1, b=1, c=1))
     rough = simulate(alone(a=1, b=1e-6, c=1e-6))
     search = Search(fine, "abc", rough)
-    search.measure(math.inf)
+    search.try_each_alone(math.inf)
     assert search.smallest(0.5) == ["a", "b", "c"]
 
 
 def test_single_grids_are_measured_in_the_rough_simulation() -> None:
     fine, rough = simulate(alone(a=1, b=0.1, c=0.1)), simulate(alone(a=1, b=0.1, c=0.1))
     search = Search(fine, "abc", rough)
-    search.measure(math.inf)
+    search.try_each_alone(math.inf)
     assert (fine.evaluations, rough.evaluations) == (0, 3)
     assert search.smallest(0.3) == ["a"]
     assert fine.evaluations > 0
@@ -359,7 +359,7 @@ def test_grids_that_were_not_reached_count_less_than_any_that_was() -> None:
     """In the order of the screen, so the search still finds a set, with more evaluations."""
     simulation = simulate(alone(a=0.1, b=0.2, c=3, d=0.1))
     search = Search(simulation, "cbad")
-    search.measure(-math.inf)
+    search.try_each_alone(-math.inf)
     assert simulation.evaluations == 0
     assert search.prefixes() == [set("c"), set("cb"), set("cba"), set("cbad")]
     assert search.smallest(0.5) == ["c"]
@@ -371,7 +371,7 @@ def test_what_is_known_is_used_after_the_deadline_as_far_as_it_goes() -> None:
         simulation.error([name])
     search = Search(simulation, "bacd")
     seen: list[tuple[int, int]] = []
-    search.measure(-math.inf, lambda done, of: seen.append((done, of)))
+    search.try_each_alone(-math.inf, lambda done, of: seen.append((done, of)))
     assert (simulation.evaluations, seen) == (2, [(1, 4), (2, 4)])
     assert search.prefixes()[:2] == [set("b"), set("ba")]
     found = search.smallest(0.5)
@@ -383,9 +383,9 @@ def test_what_is_known_is_used_after_the_deadline_as_far_as_it_goes() -> None:
 def test_measuring_goes_on_where_it_was() -> None:
     simulation = simulate(alone(a=0.1, b=0.2, c=3))
     search = Search(simulation, "abc")
-    search.measure(-math.inf)
+    search.try_each_alone(-math.inf)
     assert search.prefixes()[0] == {"a"}
-    search.measure(math.inf)
+    search.try_each_alone(math.inf)
     assert search.prefixes()[0] == {"c"}
     assert simulation.evaluations == 3
 
@@ -397,7 +397,7 @@ def test_the_outliers_of_the_digits_cnn_are_between_two_convolutions(quantized: 
     simulation = Simulation(OnnxSwitches(DATA / "hard.onnx", quantized("hard")), {"input": digits(32)})
     units = [unit.name for unit in simulation.model.units]
     search = Search(simulation, units)
-    search.measure(math.inf)
+    search.try_each_alone(math.inf)
     assert search.explaining() == ["/conv1/Conv", "/conv2/Conv"]
     full = simulation.error_keeping(())
     for share in (0.5, 0.1, 0.01):
@@ -415,7 +415,7 @@ def test_the_smallest_set_of_a_real_model_holds_when_it_is_quantized(tmp_path: P
     feeds = zoo.data(net, 16)
     simulation = Simulation(OnnxSwitches(path, zoo.static(path, feeds)), feeds)
     search = Search(simulation, [unit.name for unit in simulation.model.units])
-    search.measure(math.inf)
+    search.try_each_alone(math.inf)
     limit = 0.3 * simulation.error_keeping(())
     found = search.smallest(limit)
     assert found

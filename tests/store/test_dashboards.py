@@ -71,6 +71,31 @@ class TestScalars:
             f"{column}/op{i}" for column in ("added_sqnr_db", "total_sqnr_db") for i in range(2)
         }
 
+    def test_mse_of_the_worst_ops_alone(self) -> None:
+        ops = by_hand({f"op{i}": float(i) for i in range(40)}).ops.replaced(
+            {
+                "a_mse": [2.0 * i for i in range(40)],
+                "w_mse": [0.25 if i % 2 else "this op has no weight to compare" for i in range(40)],
+                "w_sqnr_db": [50.0 - i for i in range(40)],
+            }
+        )
+        found = dashboards.scalars_of(inc_tb.Diagnosis(ops), 16)
+        numbers = as_numbers(found)
+        # A quarter of 16 ops each: by what they add, and by the SQNR of their weights, of which only odd ones have any.
+        assert {t: n for t, n in numbers.items() if "_mse/" in t} == {
+            **{f"activation_mse/op{i}": 2.0 * i for i in range(4)},
+            **{f"weight_mse/op{i}": 0.25 for i in (39, 37, 35, 33)},
+        }
+        (mse,) = (value for value in found if value.tag == "weight_mse/op39")
+        assert mse.metadata.summary_description.startswith("Average squared difference.")
+
+    def test_a_curve_that_was_begun_goes_on(self) -> None:
+        before = as_numbers(dashboards.scalars_of(by_hand({"a": 1.0, "b": 2.0, "c": 3.0}), 1))
+        now = by_hand({"a": 9.0, "b": 2.0, "c": 3.0})
+        assert {tag for tag in as_numbers(dashboards.scalars_of(now, 1, before)) if tag.startswith("added")} == {
+            "added_sqnr_db/a", "added_sqnr_db/b",
+        }  # fmt: skip
+
     def test_of_a_trial(self) -> None:
         found = as_numbers(dashboards.trial_scalars(make_trial()))
         assert list(found) == [

@@ -63,7 +63,7 @@ def _graphs(folder: Path) -> list[GraphDef]:
 
 
 def test_graphs_has_the_time_of_each_node_in_both_models(tmp_path: Path) -> None:
-    """At least one µs, so that what ran is coloured; conversions count; fused ops have no time of their own."""
+    """At least one µs, so that what ran is colored; conversions count; fused ops have no time of their own."""
     run = _log(tmp_path / "run", make_profile())
     assert _times(run) == {
         "time in fp32 at step 0": {"a/conv_0": 100, "fc": 1},

@@ -541,14 +541,14 @@ class TestTrouble:
         for run in ("a", "b"):
             write(tmp_path / run, "quantization/ops", records.encode_table(by_hand([run]).ops, {}))
         with LOADERS["python"](tmp_path) as found:
-            reader = source.Source(found.provider)
+            reader = source.RecordSource(found.provider)
             places = reader.find({}, "ops", ["a", "b"], None)
             opened = reader.open({}, places)
             shutil.rmtree(tmp_path / "a")
             found.provider._multiplexer.Reload()
             wanted = {run: source.Element(record, 1) for run, record in opened.items()}  # type: ignore[arg-type]
             elements = reader.elements({}, wanted)
-            fresh = source.Source(found.provider).open({}, places)
+            fresh = source.RecordSource(found.provider).open({}, places)
         gone = source.Trouble("run a is no longer there; its folder was deleted or renamed. Reload the page.")
         assert elements["a"] == fresh["a"] == gone
         assert isinstance(elements["b"], tuple)

@@ -78,7 +78,7 @@ def test_another_strategy_does_not_go_on_with_it(tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a number": ({"strategy": 3}, "strategy 3 was given; expected one of probe, basic"),
+    "a number": ({"strategy": 3}, "strategy 3 was given; expected one of probe, auto, basic"),
     "a list": ({"strategy": ["probe"]}, r"strategy \['probe'\] was given"),
     "a name": ({"strategy": "bayes"}, "strategy 'bayes' was given"),
     "no file": ({"strategy": "nowhere.py:f"}, "nowhere.py: no such file"),

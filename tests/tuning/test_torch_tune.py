@@ -416,6 +416,37 @@ def test_what_fx_cannot_keep_does_not_end_a_tuning(tmp_path: Path) -> None:
     assert len(found.trials) > 8
 
 
+class Stubborn(TorchQuantizer):
+    """A tool that quantizes `b` whatever it is told."""
+
+    def quantize(self, model: Any, target: Path, calibration: Any, settings: Any, keep: Any) -> Any:
+        return super().quantize(model, target, calibration, settings, [name for name in keep if name != "b"])
+
+
+@pytest.mark.parametrize("tool", [TorchQuantizer, Stubborn])
+def test_that_a_tool_rounds_what_it_was_told_not_to_is_said(tool: type[TorchQuantizer], tmp_path: Path) -> None:
+    model, data = seeded(Normed), rows(32, 16)
+    own = model(torch.tensor(data[0]["x"])).detach()
+
+    def evaluate(candidate: Any) -> float:
+        return 1 - float((candidate(torch.tensor(data[0]["x"])).detach() - own).square().mean())
+
+    found = tune(
+        model, data, evaluate, quantizer=tool(approach="static"), tolerance=1e-9, logdir=tmp_path, objectives=()
+    )
+    wrong = [trial for trial in found.trials if trial.left_by_tool is not None]
+    if tool is TorchQuantizer:
+        assert found.met
+        assert not wrong
+        return
+    assert not found.met
+    assert wrong
+    assert {"a", "norm", "b", "c"} <= set(wrong[0].fallback)
+    assert 1e-5 < (wrong[0].left_by_tool or 0) < 0.1
+    assert any("The tool is at fault, not an op of the model" in note for note in wrong[0].notes)
+    assert found.reason.endswith(f"The tool is at fault, not an op of the model ({wrong[0].name})")
+
+
 def test_what_evaluate_raises_is_told(tmp_path: Path) -> None:
     def broken(_: Any) -> float:
         raise ValueError("no labels")

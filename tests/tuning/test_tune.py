@@ -185,7 +185,7 @@ def test_the_call_is_the_one_that_was_agreed() -> None:
         ({"tolerance": -0.1}, "tolerance=-0.1"),
         ({"max_trials": 0}, "max_trials=0"),
         ({"timeout": -1}, "timeout=-1"),
-        ({"strategy": "bayesian"}, "probe, basic, mse, mse_v2"),
+        ({"strategy": "bayes"}, "probe, auto, basic, bayesian"),
         ({"objectives": ("speed",)}, "memory or file.py:function"),
     ],
     ids=lambda value: str(value),
@@ -602,7 +602,7 @@ def test_every_trial_is_a_run_with_all_that_is_known_about_it(by_strategy: Calla
     found = by_strategy("probe")
     folder = found.model.parent
     assert {path.name for path in folder.iterdir() if path.is_dir()} == {
-        "fp32", "simulations", *(trial.name for trial in found.trials),
+        "fp32", ".simulations", *(trial.name for trial in found.trials),
     }  # fmt: skip
     for trial in found.trials:
         run = inc_tb.load(folder / trial.name)

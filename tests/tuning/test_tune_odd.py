@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import inc_tb
 from inc_tb.demo import load_digits
-from inc_tb.tuning.strategies import STRATEGIES, Attempt
+from inc_tb.tuning.attempt import Attempt
+from inc_tb.tuning.strategies.named import STRATEGIES
 
 HARD = Path("tests/data/hard.onnx").absolute()
 IMAGES, LABELS, HELD_OUT = load_digits()
@@ -114,7 +115,7 @@ def test_simulations_of_another_model_are_not_believed(tmp_path: Path) -> None:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(1.01), tensor.name))
     onnx.save(other, tmp_path / "other.onnx")
     (tmp_path / "b").mkdir()
-    (tmp_path / "a" / "simulations").rename(tmp_path / "b" / "simulations")
+    (tmp_path / "a" / ".simulations").rename(tmp_path / "b" / ".simulations")
     found = inc_tb.tune(tmp_path / "other.onnx", CALIBRATION, accuracy, logdir=tmp_path / "b", objectives=())
     assert found.simulations > 10
 
@@ -125,7 +126,7 @@ def test_strategies_that_need_no_simulation_make_none(tmp_path: Path) -> None:
     found = inc_tb.tune(HARD, CALIBRATION, accuracy, strategy="basic", **given)
     assert any(trial.fallback for trial in found.trials)
     assert found.simulations == 0
-    assert not (tmp_path / "simulations").exists()
+    assert not (tmp_path / ".simulations").exists()
 
 
 def test_a_probe_that_ran_out_of_time_says_so(tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ class MxnetFramework(Framework):
     models = f"{SYMBOL} files or gluon blocks"
     suffixes = (SYMBOL,)
     thread_variables = ("OMP_NUM_THREADS",)
+    packages = ("mxnet",)
     formats = FORMATS
     tools = (_MXNET,)
     words: ClassVar = {

@@ -11,7 +11,8 @@ from inc_tb.errors import ModelError
 from inc_tb.frameworks.channels import input_axis
 from inc_tb.frameworks.describe import misfit, without
 from inc_tb.frameworks.edges import first_readers
-from inc_tb.frameworks.feeds import fitted, split
+from inc_tb.frameworks.feeds import count_rows, fitted, split
+from inc_tb.frameworks.memory import Parts, SampleSizes
 from inc_tb.frameworks.mxnet.descriptions import axes_of, describe_ops, tensor_of
 from inc_tb.frameworks.mxnet.graph import Entry, Graph, Node
 from inc_tb.frameworks.mxnet.isolate import Forms, Isolated
@@ -22,6 +23,8 @@ from inc_tb.frameworks.ops import Array, Batch, Input, Op, Pair, Role
 from inc_tb.frameworks.protocols import Adapter
 
 _TRACED = 4
+_COPIES = 6
+"""Of a value: the reference's, the quantized network's and the isolated one, as MXNet's arrays and as numpy's."""
 
 
 class MxnetAdapter(Adapter):
@@ -38,6 +41,8 @@ class MxnetAdapter(Adapter):
         self._ops: list[Op] | None = None
         self._compared = {Entry(match.end.index): match for match in self.matching.matches}
         self._dropped: dict[Entry, str] = {}
+        self._sizes = SampleSizes(self._measure)
+        self._samples = Parts(self.notes)
 
     def inputs(self) -> Sequence[Input]:
         return self._inputs
@@ -51,7 +56,6 @@ class MxnetAdapter(Adapter):
         for root, array in mine.items():
             if array.dtype.kind != "f":
                 self._dropped[root] = "its output holds no real numbers"
-        self._bytes = sum(a.nbytes for a in mine.values()) / max(1, _rows(few))
         self._inputs = [Input(n, np.dtype(np.float32), (None,) * feeds[n].ndim) for n in self._mine.inputs]
         self._axes = axes_of(self._mine)
         self._readers = self._find_readers()
@@ -76,9 +80,12 @@ class MxnetAdapter(Adapter):
         rounded = (Entry(node.index) for node in self._theirs.steps if node.is_integer)
         is_dynamic = not all(self.matching.is_static(entry) for entry in rounded)
         # Ranges that are found at run time are those of the whole batch.
-        most = _rows(feeds) if is_dynamic else int(max(1, self._budget // (3 * self._bytes + 1)))
-        for part in split(feeds, None, most):
-            yield from self._run_part(part)
+        asked = self.samples_at_once or (count_rows(feeds) if is_dynamic else None)
+        most = asked or max(1, self._budget // (_COPIES * sum(self._sizes.of_one(feeds)) + 1))
+        yield from self._samples.run(self._run_part, feeds, most, lambda batch, rows: split(batch, None, rows))
+
+    def _measure(self, one: Batch) -> list[int]:
+        return [array.nbytes for array in self.both.run(one, self._dropped)[0].values()]
 
     def _run_part(self, feeds: Batch) -> Iterator[Pair]:
         mine, theirs = self.both.run(feeds, self._dropped)
@@ -124,7 +131,3 @@ class MxnetAdapter(Adapter):
 
     def _quantizer_of(self, name: str) -> Node | None:
         return self.matching.quantizer_of(self.matching.points[Entry(self._mine.variables[name])])
-
-
-def _rows(feeds: Batch) -> int:
-    return max((len(array) for array in feeds.values() if array.ndim), default=1)

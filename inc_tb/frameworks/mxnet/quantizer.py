@@ -73,6 +73,14 @@ class MxnetQuantizer:
         write_files(network, target)
         return target
 
+    @property
+    def joined(self) -> dict[str, list[str]]:
+        """What quantize_net calls several ops that oneDNN joins -> these ops."""
+        found: dict[str, list[str]] = {}
+        for op, symbol in self._symbols.items():
+            found.setdefault(symbol, []).append(op)
+        return found
+
     def shown(self, model: Path) -> Any:
         """What `evaluate` gets."""
         network = _without_labels(open_network(model))

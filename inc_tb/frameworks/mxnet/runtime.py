@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from inc_tb.errors import MismatchError
+from inc_tb.errors import IncTbError, MismatchError, OutOfMemoryError
 from inc_tb.frameworks.mxnet.graph import Entry, Graph
 from inc_tb.frameworks.mxnet.library import mx
 from inc_tb.frameworks.mxnet.network import Network, first_line
@@ -20,6 +20,8 @@ _AS_GIVEN = {"MXNET_SUBGRAPH_BACKEND": "default", "MXNET_SUBGRAPH_VERBOSE": "0"}
 """A backend that joins nothing. NONE does not either, but says so each time."""
 _ONE_BY_ONE = {"MXNET_EXEC_BULK_EXEC_INFERENCE": "0"}
 _EXECUTORS_KEPT = 4
+_SHORTAGES = ("bad_alloc", "Failed to allocate CPU Memory")
+"""MXNet has one class for all that it raises: a lack of memory shows in the text alone."""
 FUSED = "MKLDNN"
 """What oneDNN joins for inference, unless told otherwise; Module does it, too."""
 
@@ -101,7 +103,9 @@ def shapes_of(feeds: Batch) -> tuple[Any, ...]:
     return tuple((name, array.shape, str(array.dtype)) for name, array in sorted(feeds.items()))
 
 
-def _cannot_run(network: Network, error: Exception) -> MismatchError:
+def _cannot_run(network: Network, error: Exception) -> IncTbError:
+    if any(text in str(error) for text in _SHORTAGES):
+        return OutOfMemoryError(f"{network.name}: MXNet could not get the memory that it needs")
     return MismatchError(
         f"{network.name}: MXNet cannot run this batch ({first_line(error)}). Check that the data is what the model was "
         "made for."

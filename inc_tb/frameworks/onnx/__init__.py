@@ -47,6 +47,7 @@ class OnnxFramework(Framework):
     name, title, extra = "onnx", "ONNX", "onnx"
     models = ".onnx files or onnx.ModelProto objects"
     suffixes = (".onnx",)
+    packages = ("onnx", "onnxruntime")
     formats = FORMATS
     tools = (_ONNX_RUNTIME,)
     parts: ClassVar = {
@@ -66,6 +67,9 @@ class OnnxFramework(Framework):
         """The test data that models come with."""
         folders = sorted(folder.glob(_TEST_DATA))
         return self.part("testdata:TestData")(folders, inputs) if folders else None
+
+    def is_same(self, one: Any, other: Any) -> bool:
+        return bool(self.part("sameness:is_same")(one, other))
 
     def nameless(self, node: GraphNode) -> bool:
         return node.tensor == node.name

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import TensorProto, helper
 
 from inc_tb.errors import ModelError
 from inc_tb.frameworks.channels import input_axis
-from inc_tb.frameworks.feeds import fitted
+from inc_tb.frameworks.feeds import fitted, whole_inputs
 from inc_tb.frameworks.graph_adapter import GraphAdapter
+from inc_tb.frameworks.heap import Heap
+from inc_tb.frameworks.match import Match
 from inc_tb.frameworks.onnx.graph import Graph
 from inc_tb.frameworks.onnx.match import Matching
 from inc_tb.frameworks.onnx.model import Model, attribute, subgraphs
 from inc_tb.frameworks.onnx.passes import Result, Runner
-from inc_tb.frameworks.onnx.steps import Step
+from inc_tb.frameworks.onnx.plan import Planner
+from inc_tb.frameworks.onnx.steps import REQUANTIZE, Step
 from inc_tb.frameworks.ops import Array, Batch, Input, Pair, Quantization
-from inc_tb.frameworks.protocols import MOST_SAMPLES
+from inc_tb.records import plural
 
 _CHANNELS_FIRST = {
     "Conv", "ConvTranspose", "BatchNormalization", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool",
@@ -36,31 +40,37 @@ class OnnxAdapter(GraphAdapter[Step]):
     dynamic = Quantization("uint8", None, None, 0, 255)
 
     def __init__(self, reference: Any, quantized: Any, *, memory_budget: int = 1 << 30) -> None:
-        self._budget = memory_budget
         self._reference = Graph(Model(reference))
         self._quantized = Graph(Model(quantized))
-        super().__init__(Matching(self._reference, self._quantized))
+        super().__init__(self._match())
         self._inputs = self._describe_inputs()
         self._op_at = {**self._compared, **self._readers}
         points = self._points | {name: self.matching.points[name] for name in self._reference.input_roots}
+        self.notes: list[str] = []
+        whole = whole_inputs(self._inputs)
+        planner = Planner(self._reference, self._quantized, whole, memory_budget, self.notes.append)
         self._runner = Runner(
-            self._reference, self._quantized, points, list(self._compared), list(self._readers), memory_budget
-        )
+            self._reference, self._quantized, points, list(self._compared), list(self._readers), planner,
+            Heap(memory_budget), self.notes,
+        )  # fmt: skip
         self._misfits = self._runner.misfits
-        self.notes: list[str] = self._runner.notes
         self._note_subgraphs()
         self._note_unnamed()
         self._note_batch_norms()
 
+    def _match(self) -> Matching:
+        """The type of what is behind ops that ONNX does not know is that of its counterpart."""
+        found = Matching(self._reference, self._quantized)
+        for tensor, root in found.points.items():
+            if tensor in self._reference.types:
+                self._quantized.types.setdefault(root, self._reference.types[tensor])
+        return found
+
     def inputs(self) -> Sequence[Input]:
         return self._inputs
 
-    def batch_size(self) -> int:
-        one = {i.name: np.empty([1 if n is None else n for n in i.shape], i.dtype) for i in self._inputs}
-        return max(1, min(MOST_SAMPLES, self._budget // max(1, self._runner.bytes_needed(one))))
-
     def run(self, batch: Batch) -> Iterator[Pair]:
-        for result in self._runner.run(self._fitted(batch)):
+        for result in self._runner.run(self._fitted(batch), self.samples_at_once):
             op = self._op_at[result.tensor]
             yield Pair(op, result.tensor, result.role, result.reference, result.quantized, self._axis(result))
 
@@ -82,6 +92,41 @@ class OnnxAdapter(GraphAdapter[Step]):
             found.append(mine._replace(shape=shape))
         return found
 
+    def _is_blind(self, match: Match[Step]) -> bool:
+        own = {step.index for step in (match.twin, *match.inside)}
+        real = [root for root in match.reads if self._is_real(root)]
+        foreign = (step for step in self._behind(match) if step.index not in own and not _serves(step))
+        is_lost = bool(real) and not any(root in self._points for root in real)
+        return is_lost or any(map(self._rounds, foreign))
+
+    def _is_rounded(self, match: Match[Step]) -> bool:
+        steps = self._behind(match)
+        read = (self._quantized.tensors[root] for step in steps for root in step.reads)
+        halves = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
+        is_shorter = self._quantized.types.get(match.root) in halves
+        return is_shorter or any(map(self._rounds, steps)) or any(t.quantization is not None for t in read)
+
+    def _rounds(self, step: Step) -> bool:
+        made = (self._quantized.tensors[out].quantization for out in step.outputs if out)
+        is_whole = step.is_integer or step.is_dynamic or step.weight_quantization is not None
+        return is_whole or any(found is not None for found in made)
+
+    @cached_property
+    def _cuts(self) -> frozenset[str]:
+        """Roots in the quantized model that are compared."""
+        return frozenset(self._points.values())
+
+    def _behind(self, match: Match[Step]) -> list[Step]:
+        """The steps of the quantized model that make a result of tensors that are compared."""
+        found: dict[int, Step] = {}
+        waiting = [match.root]
+        while waiting:
+            step = self._quantized.producer.get(waiting.pop())
+            if step is not None and step.index not in found:
+                found[step.index] = step
+                waiting += [root for root in step.reads if root not in self._cuts]
+        return list(found.values())
+
     def _is_real(self, root: str) -> bool:
         return root in self._reference.types
 
@@ -101,10 +146,10 @@ class OnnxAdapter(GraphAdapter[Step]):
 
     def _block(self, step: Step) -> str:
         """Its module where the exporter says so, else its path."""
-        return module_of(step.node) or step.name.rpartition("/")[0]
+        return step.module or step.name.rpartition("/")[0]
 
     def _module(self, step: Step) -> str:
-        return module_of(step.node)
+        return step.module
 
     def _params(self, step: Step) -> int:
         return self._reference.model.size(step.weight)
@@ -119,8 +164,10 @@ class OnnxAdapter(GraphAdapter[Step]):
         alone = [op for op in self._ops if op.type == "BatchNormalization" and op.activation is not None]
         foldable = [op for op in alone if any(types[name] in ("Conv", "ConvTranspose", "Gemm") for name in op.inputs)]
         if foldable:
+            one = "batch norm is quantized by itself; fold it into the layer before it first"
+            many = "batch norms are quantized by themselves; fold them into the layer before them first"
             self.notes.append(
-                f"{len(foldable)} batch norms are quantized by themselves; fold them into the layer before them first "
+                f"{plural(len(foldable), one, many)} "
                 "(onnxruntime.quantization.shape_inference.quant_pre_process), or let inc-tb tune do it"
             )
 
@@ -128,14 +175,19 @@ class OnnxAdapter(GraphAdapter[Step]):
         """An op is then called by its output here, which no tool's exclude list understands."""
         unnamed = [step.name for step in self._reference.steps if not step.node.name]
         if unnamed:
+            ops = plural(len(unnamed), "op has", "ops have")
             self.notes.append(
-                f"{len(unnamed)} ops have no name in the reference's file (first {unnamed[0]}); give all nodes a name "
-                "before you quantize, or a tool cannot keep them in fp32 by name"
+                f"{ops} no name in the reference's file (first {unnamed[0]}); give all nodes a name before you "
+                "quantize, or a tool cannot keep them in fp32 by name"
             )
 
     def _fitted(self, batch: Batch) -> dict[str, Array]:
-        free = [i.name for i in self._inputs if not self._reference.has_rank(i.name)]
-        return fitted(batch, self._inputs, free=free)
+        return fitted(batch, self._inputs, free=self._reference.free_inputs)
+
+
+def _serves(step: Step) -> bool:
+    """Whether it belongs to the op behind it or before it: a change of range, a bias, a factor."""
+    return step.type == REQUANTIZE or (step.type in ("Add", "Mul") and len(step.reads) == 1)
 
 
 def read_inputs(source: Any) -> list[Input]:
@@ -152,10 +204,3 @@ def describe_input(info: onnx.ValueInfoProto, model: Model) -> Input:
         )
     shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in tensor.shape.dim)
     return Input(info.name, np.dtype(helper.tensor_dtype_to_np_dtype(tensor.elem_type)), shape)
-
-
-def module_of(node: onnx.NodeProto) -> str:
-    """As torch's exporter notes it: the names of the modules around the op, the outermost first, and its own."""
-    scopes = next((p.value for p in node.metadata_props if p.key == "pkg.torch.onnx.name_scopes"), "")
-    names = [part.strip(" '\"[]") for part in scopes.split(",")]
-    return next((name for name in reversed(names[:-1]) if name), "")

@@ -57,13 +57,22 @@ def _int16(settings: Settings) -> Recipe | None:
 
 
 def _per_channel(settings: Settings) -> Recipe | None:
+    return None if settings.dynamic else _to_per_channel(settings, "the weights of every op")
+
+
+def _per_channel_dynamic(settings: Settings) -> Recipe | None:
+    """quantize_dynamic gives the weights of a convolution one scale, whatever it is told."""
+    return _to_per_channel(settings, "the weights of every MatMul and Gemm") if settings.dynamic else None
+
+
+def _to_per_channel(settings: Settings, weights: str) -> Recipe | None:
     if settings.per_channel:
         return None
     imports, call = _quantize(settings, _arguments(settings._replace(per_channel=True)))
     return Recipe(
         "onnxruntime-per-channel", "ONNX Runtime: a scale per channel", f"{imports}{call}", "", "", "",
-        "Keeps no op in fp32: the weights of every op get a scale for each channel. Cures causes in the weights, not "
-        "those in the activations.",
+        f"Keeps no op in fp32: {weights} get a scale for each channel. Cures causes in the weights, not those in the "
+        "activations.",
     )  # fmt: skip
 
 
@@ -151,9 +160,10 @@ def _inc_onnx(settings: Settings) -> Recipe | None:
 
 _NNCF = Recipe(
     "nncf", "NNCF: ignored scope",
-    "import nncf\n\nignored_scope = nncf.IgnoredScope(\n    names=[\n", "        {name}", ",\n",
-    ",\n    ]\n)\nquantized_model = nncf.quantize(model, calibration_dataset, ignored_scope=ignored_scope)",
-    "Keeps the ops in fp32.",
+    "import nncf\n\nnames = [\n", "    {pattern}", ",\n",
+    ',\n]\nignored_scope = nncf.IgnoredScope(patterns=[name + "$" for name in names])\n'
+    "quantized_model = nncf.quantize(model, calibration_dataset, ignored_scope=ignored_scope)",
+    "Keeps the ops in fp32. The names are regular expressions, of which NNCF looks at the beginning only: hence the $.",
 )  # fmt: skip
 _TFLITE = Recipe(
     "tflite", "TFLite: denylist",
@@ -170,7 +180,16 @@ FORMATS = (
     Format("onnxruntime", nodes_to_exclude, ("ort", "nodes-to-exclude")),
     Format("onnxruntime-int16", _int16, ("ort-int16", "int16", "tensorquantoverrides")),
     Format(
-        "onnxruntime-per-channel", _per_channel, ("per-channel", "ort-per-channel"), frozenset({"weights_per_tensor"})
+        "onnxruntime-per-channel",
+        _per_channel,
+        ("per-channel", "ort-per-channel"),
+        {"weights_per_tensor": "conv|gemm|matmul"},
+    ),
+    Format(
+        "onnxruntime-per-channel",
+        _per_channel_dynamic,
+        ("per-channel", "ort-per-channel"),
+        {"weights_per_tensor": "gemm|matmul"},
     ),
     Format("inc", _inc, INC_ALIASES),
     Format("inc-onnx", _inc_onnx, ("onnx-neural-compressor",)),

@@ -43,7 +43,7 @@ PASS_THROUGH = {"Identity", "Dropout"}
 MATMUL = {"MatMul", "Gemm"}
 _UNARY = ((0, 1, 2),), (3, 4)
 _BINARY = ((0, 1, 2), (3, 4, 5)), (6, 7)
-_INTEGER_OPS: dict[str, tuple[tuple[tuple[int, int, int], ...], tuple[int, int] | None]] = {
+INTEGER_OPS: dict[str, tuple[tuple[tuple[int, int, int], ...], tuple[int, int] | None]] = {
     # op type: positions of (tensor, scale, zero point) of each input, and of the output's (scale, zero point)
     "QLinearConv": _BINARY,
     "QLinearMatMul": _BINARY,
@@ -59,6 +59,8 @@ _INTEGER_OPS: dict[str, tuple[tuple[tuple[int, int, int], ...], tuple[int, int] 
     "QLinearReduceMean": _UNARY,
     "DynamicQuantizeMatMul": (((0, -1, -1), (1, 2, 3)), None),
     "MatMulIntegerToFloat": (((0, 2, 4), (1, 3, 5)), None),
+    "QEmbedLayerNormalization": (((0, -1, -1), (1, -1, -1), *((i, i + 6, i + 11) for i in range(2, 7))), None),
+    "QAttention": (((0, 3, 6), (1, 4, 7)), None),
     "MatMulInteger": (((0, -1, 2), (1, -1, 3)), None),
     "ConvInteger": (((0, -1, 2), (1, -1, 3)), None),
     "DynamicQuantizeLSTM": (((0, -1, -1), (1, 8, 9), (2, 10, 11)), None),
@@ -94,15 +96,18 @@ class Graph(graph.Graph[Step, Tensor]):
             if position not in self._swallowed:
                 self._read(node)
         self.outputs = [self.root.get(name, name) for name in model.outputs]
+        self.shapes: dict[str, list[int | None]] = {}
+        """Of tensors, as far as can be told without running; None for a length that varies."""
         self.types = self._find_types()
         """Roots of tensors of real numbers, with their element type, as far as can be told without running."""
 
     def _tensor(self, name: str) -> Tensor:
         return self.tensors[self.root[name]]
 
-    def has_rank(self, name: str) -> bool:
-        """Whether the file says how many dimensions an input has."""
-        return any(i.type.tensor_type.HasField("shape") for i in self.model.inputs if i.name == name)
+    @property
+    def free_inputs(self) -> list[str]:
+        """Inputs of which the file does not even say how many dimensions they have."""
+        return [i.name for i in self.model.inputs if not i.type.tensor_type.HasField("shape")]
 
     def weight(self, step: Step) -> Array:
         """The main weight, dequantized."""
@@ -191,7 +196,7 @@ class Graph(graph.Graph[Step, Tensor]):
         return node.op_type == "Cast" and attribute(node, "to", 0) in _FLOATS and node.input[0] in self.root
 
     def _add_step(self, node: onnx.NodeProto) -> None:
-        integer_inputs, output_at = _INTEGER_OPS.get(node.op_type, ((), None))
+        integer_inputs, output_at = INTEGER_OPS.get(node.op_type, ((), None))
         if node.op_type == "QLinearConcat":
             integer_inputs = tuple((i, i + 1, i + 2) for i in range(2, len(node.input), 3))
             output_at = (0, 1)
@@ -337,6 +342,10 @@ class Graph(graph.Graph[Step, Tensor]):
         inferred = with_shapes(self.without_weights())
         described = [*inferred.graph.value_info, *inferred.graph.output, *inferred.graph.input]
         known = {v.name: v.type.tensor_type.elem_type for v in described}
+        for value in described:
+            if value.type.tensor_type.HasField("shape"):
+                dims = value.type.tensor_type.shape.dim
+                self.shapes[value.name] = [d.dim_value if d.HasField("dim_value") else None for d in dims]
         found = {i.name: known[i.name] for i in self.model.inputs if known.get(i.name) in _FLOATS}
         for step in self.steps:
             for out in step.outputs:

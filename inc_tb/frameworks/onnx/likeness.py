@@ -29,16 +29,20 @@ class Likeness(Matched[Graph, Step]):
     """What can be said of steps by their constants, weights and names."""
 
     def weights(self, match: Match[Step]) -> Weights | None:
-        step, twin = match.step, match.twin
+        steps, twin = match.weighted, match.twin
         raw_without_scale = twin.node.op_type in ("MatMulInteger", "ConvInteger") and twin.weight_quantization is None
-        if not step.weight or not twin.weight or raw_without_scale:
+        if not steps or not all(s.weight for s in steps) or not twin.weight or raw_without_scale:
             return None
-        reference, other = self.reference.weight(step), self.quantized.weight(twin)
+        step, each, other = steps[0], [self.reference.weight(s) for s in steps], self.quantized.weight(twin)
+        reference = np.concatenate(each, axis=-1) if len(each) > 1 else each[0]
         if reference.dtype.kind != "f" or other.dtype.kind != "f":
             return None
         quantization = twin.weight_quantization
         axis = channel_axis(step, reference.ndim)
-        for folded in match.folded:
+        if match.is_joined and reference.size == other.size:
+            # A scale with a dimension for each of the tensor's is the same as one by channel.
+            reference, axis = reference.reshape(other.shape), other.ndim - 1
+        for folded in match.folded if not match.is_joined else ():
             reference = self._fold_factor(reference, folded, twin, axis)
         flipped = other.ndim > 1 and other.swapaxes(-1, -2).shape == reference.shape
         if other.shape != reference.shape and not flipped:
@@ -122,7 +126,7 @@ class Likeness(Matched[Graph, Step]):
         )
 
     def _is_idle(self, step: Step) -> bool:
-        """Multiplying by one and the like, which optimisers remove."""
+        """Multiplying by one and the like, which optimizers remove."""
         if step.type not in NEUTRAL or len(step.reads) != 1 or len(step.constants) != 1:
             return False
         constant = self.reference.model.constant(step.constants[0])

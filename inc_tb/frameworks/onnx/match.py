@@ -12,13 +12,14 @@ from collections import defaultdict
 from collections.abc import Hashable
 
 from inc_tb.frameworks.match import EQUAL_WEIGHTS, SAME_WEIGHTS, Match, most_alike, reads_the_same
-from inc_tb.frameworks.onnx.folding import WITH_BIAS, Folding
+from inc_tb.frameworks.onnx.folding import WITH_BIAS
+from inc_tb.frameworks.onnx.fused import Fusing
 from inc_tb.frameworks.onnx.graph import Graph
 from inc_tb.frameworks.onnx.likeness import INTERCHANGEABLE, same_type, signature
 from inc_tb.frameworks.onnx.steps import REQUANTIZE, Step
 
 
-class Matching(Folding):
+class Matching(Fusing):
     def __init__(self, reference: Graph, quantized: Graph) -> None:
         super().__init__(reference, quantized)
         self._seen: dict[Hashable, list[Step]] = defaultdict(list)
@@ -35,7 +36,7 @@ class Matching(Folding):
         self._pair_inputs(dict(zip(mine, mine if is_named else theirs, strict=True)))
 
     def _match(self, step: Step) -> None:
-        if not step.outputs:
+        if not step.outputs or step.index in self.folded_into or step.index in self.matches or self._join(step):
             return
         twin = self._by_weights(step, self._follow(step))
         before = self._done_before(step) if twin is not None else None
@@ -122,7 +123,7 @@ class Matching(Folding):
                 self._taken.add(theirs)
 
     def _share(self, step: Step) -> str:
-        """Optimisers compute only once what the reference computes twice."""
+        """Optimizers compute only once what the reference computes twice."""
         seen = self._seen[signature(step)]
         other = next((s for s in seen if s.outputs[0] in self.points and self._same_constants(s, step)), None)
         if other is None:
@@ -131,16 +132,6 @@ class Matching(Folding):
             if theirs in self.points:
                 self.points[mine] = self.points[theirs]
         return f"it computes the same as {other.name}; the quantized model does that once"
-
-    def _by_name(self, step: Step) -> bool:
-        """Fused beyond recognition, but the result has kept its name."""
-        for root in self._named(step):
-            twin = self.quantized.producer.get(root)
-            if twin is not None and root not in self._taken:
-                self._used.add(twin.index)
-                self._record(Match(step, twin, step, root))
-                return True
-        return False
 
     def _why_missing(self, step: Step) -> str:
         if step.type in ("If", "Loop", "Scan"):

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError, EncodeError  # type: ignore[imp
 from onnx import external_data_helper, helper, numpy_helper
 
 from inc_tb.errors import ModelError
+from inc_tb.frameworks.onnx.failures import cannot_open
 from inc_tb.frameworks.ops import Array, Batch, Quantization
 from inc_tb.frameworks.rounding import dequantize
 
@@ -171,10 +172,12 @@ class Model:
         return int(self.proto.ByteSize()) + sum(map(int, beside))
 
     def session(
-        self, proto: onnx.ModelProto, threads: int = 0, *, optimized: bool = False, profile: Path | None = None
-    ) -> ort.InferenceSession:
+        self, proto: onnx.ModelProto, threads: int = 0, *, optimized: bool = False, arena: bool = True,
+        profile: Path | None = None,
+    ) -> ort.InferenceSession:  # fmt: skip
         """Unless `optimized`, nothing is fused: every tensor exists and has the value that the file says.
 
+        An arena keeps what a run has needed for the next one; without, it is given back.
         In the folder `profile` are then the optimized graph, and a trace of the runs once the profiling has ended.
         """
         options = ort.SessionOptions()
@@ -182,10 +185,13 @@ class Model:
         options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
         options.log_severity_level = 4
         options.intra_op_num_threads = threads
+        options.enable_cpu_mem_arena = arena
         if optimized:  # as it ships, but without threads that wait for the next run while another model is running
             options.add_session_config_entry("session.force_spinning_stop", "1")
         else:
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+            # Shapes that are asked for come first, and do not hold on to their tensors.
+            options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
         if profile is not None:
             options.enable_profiling = True
             options.profile_file_prefix = str(profile / "trace")
@@ -202,7 +208,7 @@ class Model:
                 f"{self.name}: over 2 GB in one file, which ONNX Runtime cannot open. Save it with external data."
             ) from error
         except Exception as error:  # onnxruntime raises many unrelated classes
-            raise ModelError(f"{self.name}: ONNX Runtime cannot open it: {first_line(error)}") from error
+            raise cannot_open(self.name, error) from error
 
     def with_outputs(self, names: Sequence[str], nodes: Iterable[onnx.NodeProto] = ()) -> onnx.ModelProto:
         """The model with other outputs, and nodes appended that compute them."""
@@ -324,10 +330,6 @@ def constant_tensor(node: onnx.NodeProto) -> onnx.TensorProto | None:
 
 def type_name(data_type: int) -> str:
     return str(onnx.TensorProto.DataType.Name(data_type)).lower()
-
-
-def first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def _plain(array: Array) -> Array:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from os import cpu_count
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,17 +15,17 @@ from onnx import helper
 
 from inc_tb.errors import MismatchError, ModelError
 from inc_tb.frameworks.describe import misfit
+from inc_tb.frameworks.heap import Heap
+from inc_tb.frameworks.memory import Parts
 from inc_tb.frameworks.onnx.graph import Graph
 from inc_tb.frameworks.onnx.isolate import isolated_model
-from inc_tb.frameworks.onnx.model import Model, first_line, with_shapes
+from inc_tb.frameworks.onnx.plan import Planner
+from inc_tb.frameworks.onnx.sessions import SIDE_BY_SIDE, Session
 from inc_tb.frameworks.ops import Array, Batch, Role
 
 _OPS_CUT_OUT = 256
 """In one session: ONNX Runtime's time to open a model grows with the square of its inputs."""
 _QUICK_S = 0.002
-_SIDE_BY_SIDE = 2
-"""Sessions that run at the same time, each with its share of the cores: small ops do not parallelise inside."""
-_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 _Later = Callable[[], list[Array]]
 
 
@@ -42,7 +42,7 @@ class _Pieces(NamedTuple):
     """Some ops cut out of the quantized model, each to be fed with the reference's values."""
 
     tensors: list[str]
-    session: _Session
+    session: Session
     fed: dict[str, str]
     """Input of the session -> the tensor whose reference value it takes."""
 
@@ -54,8 +54,8 @@ class _Pass:
     tensors: list[str]
     inputs: list[str]
     """Inputs of the model whose quantized form is fetched too."""
-    reference: _Session
-    quantized: _Session
+    reference: Session
+    quantized: Session
     """Its outputs: `tensors`, `inputs`, then the shapes of `told`."""
     told: list[str]
     pieces: list[_Pieces]
@@ -71,33 +71,44 @@ class Runner:
         points: Mapping[str, str],
         tensors: Sequence[str],
         inputs: Sequence[str],
-        budget: int,
+        planner: Planner,
+        heap: Heap,
+        notes: list[str],
     ) -> None:
         self.misfits: dict[str, str] = {}
         """Tensors that turned out to have another shape in the quantized model, with the reason."""
-        self.notes: list[str] = []
+        self.notes = notes
+        self._planner = planner
+        self._heap = heap
+        self._samples = Parts(notes)
         self._reference = reference
         self._quantized = quantized
         self._points = dict(points)
         self._tensors = list(tensors)
         self._inputs = list(inputs)
-        self._budget = budget
         self._parts: list[list[str]] = []
-        self._largest: dict[str, int] = {}
         self._open: dict[int, _Pass] = {}
-        self._pool = ThreadPoolExecutor(_SIDE_BY_SIDE)
+        self._pool = ThreadPoolExecutor(SIDE_BY_SIDE)
+        self._running: list[Future[list[Array]]] = []
         self._is_quick = False
 
-    def bytes_needed(self, feeds: Batch) -> int:
-        """For one pass over everything."""
-        return sum(self._bytes_by_tensor(feeds).values())
-
-    def run(self, feeds: Batch) -> Iterator[Result]:
-        self._plan(feeds)
+    def run(self, feeds: Batch, asked: int | None = None) -> Iterator[Result]:
+        """In parts of `asked` samples, or of as many as fit; each pass goes through all of them while it is open."""
+        self._plan(feeds, asked)
         for i in range(len(self._parts)):
-            yield from self._run_pass(i, feeds)
+            if self._parts[i]:
+                work = partial(self._run_pass, i)
+                yield from self._samples.run(work, feeds, self._planner.rows, self._planner.cut)
 
     def _run_pass(self, i: int, feeds: Batch) -> Iterator[Result]:
+        self._heap.trim()
+        try:
+            yield from self._compared(i, feeds)
+        finally:  # whatever has failed: what still runs takes memory
+            wait(self._running)
+            self._running.clear()
+
+    def _compared(self, i: int, feeds: Batch) -> Iterator[Result]:
         """The reference and the quantized model side by side, then the pieces beside the use of what came out."""
         part = self._session(i)
         quantized = self._start(self._run_quantized, part, feeds)
@@ -127,7 +138,8 @@ class Runner:
         """In another thread, or when it is asked for where handing it over would take longer than the work."""
         if self._is_quick:
             return lambda: work(*arguments)
-        return self._pool.submit(work, *arguments).result
+        self._running.append(self._pool.submit(work, *arguments))
+        return self._running[-1].result
 
     def _run_reference(self, part: _Pass, feeds: Batch) -> dict[str, Array]:
         return {**feeds, **dict(zip(part.reference.outputs, part.reference.run(feeds), strict=True))}
@@ -178,39 +190,22 @@ class Runner:
         if note not in self.notes:
             self.notes.append(note)
 
-    def _plan(self, feeds: Batch) -> None:
-        """Cuts the tensors into passes, again when a larger batch comes."""
-        if self._parts and all(array.size <= self._largest[name] for name, array in feeds.items()):
-            return
-        self._largest = {name: max(array.size, self._largest.get(name, 0)) for name, array in feeds.items()}
-        parts: list[list[str]] = [[]]
-        used = 0
-        for tensor, size in self._bytes_by_tensor(feeds).items():
-            if parts[-1] and used + size > self._budget:
-                parts.append([])
-                used = 0
-            parts[-1].append(tensor)
-            used += size
+    def _plan(self, feeds: Batch, asked: int | None) -> None:
+        parts = self._planner.plan(feeds, self._tensors, asked)
         if parts != self._parts:
             self._parts = parts
             self._open.clear()
 
-    def _bytes_by_tensor(self, feeds: Batch) -> dict[str, int]:
-        """The reference's array, the quantized model's, and the isolated one."""
-        sizes = value_bytes(self._reference, feeds)
-        return {tensor: 3 * sizes.get(tensor, 0) for tensor in self._tensors}
-
     def _session(self, i: int) -> _Pass:
-        """The sessions of a pass. They hold the weights, so they stay open only where that fits the budget too."""
+        """The sessions of a pass. They hold the weights, so they stay open only where all fit beside the arrays."""
         if i not in self._open:
-            held = len(self._parts) * (self._reference.model.weight_bytes() + 2 * self._quantized.model.weight_bytes())
-            if len(self._parts) > 1 and held > self._budget:
+            if not self._planner.can_stay_open:
                 self._open.clear()
             self._open[i] = self._open_pass(self._parts[i], self._inputs if i == 0 else [])
         return self._open[i]
 
     def _open_pass(self, tensors: list[str], inputs: list[str]) -> _Pass:
-        mine, theirs = self._reference.model, self._quantized.model
+        mine, theirs, arena = self._reference.model, self._quantized.model, self._planner.has_arena
         starts = range(0, len(tensors), _OPS_CUT_OUT)
         opened = [self._open_pieces(tensors[start : start + _OPS_CUT_OUT]) for start in starts]
         pieces = [some for some in opened if some is not None]
@@ -222,8 +217,8 @@ class Runner:
         reads += [f"{root}/inc_tb_shape" for root in told]
         appended += [helper.make_node("Shape", [root], [f"{root}/inc_tb_shape"]) for root in told]
         return _Pass(
-            tensors, inputs, _Session(mine, mine.with_outputs(needed)),
-            _Session(theirs, theirs.with_outputs(reads, appended)), list(told.values()), pieces,
+            tensors, inputs, Session(mine, mine.with_outputs(needed), arena=arena),
+            Session(theirs, theirs.with_outputs(reads, appended), arena=arena), list(told.values()), pieces,
         )  # fmt: skip
 
     def _open_pieces(self, tensors: list[str]) -> _Pieces | None:
@@ -231,7 +226,7 @@ class Runner:
         source = {root: tensor for tensor, root in reversed(self._points.items())}
         proto, feeds = isolated_model(self._quantized, self._points.values(), [self._points[t] for t in tensors])
         try:
-            session = _Session(self._quantized.model, proto)
+            session = Session(self._quantized.model, proto, arena=self._planner.has_arena)
         except ModelError as error:
             self._note(f"what some ops add by themselves is not measured: {error}")
             return None
@@ -248,44 +243,3 @@ class Runner:
             names.append(name)
             nodes.extend(more)
         return names, nodes
-
-
-class _Session:
-    """A model that is open, with the names of what it takes and gives."""
-
-    def __init__(self, model: Model, proto: onnx.ModelProto) -> None:
-        self.outputs = [output.name for output in proto.graph.output]
-        self._model = model
-        self._session = model.session(proto, threads=max(1, (cpu_count() or 1) // _SIDE_BY_SIDE))
-        self._inputs = {i.name: _TYPES.get(i.type) for i in self._session.get_inputs()}
-
-    def run(self, feeds: Batch) -> list[Array]:
-        """All outputs, for those of the feeds that the model asks for."""
-        with np.errstate(over="ignore"):
-            given = {name: np.asarray(feeds[name], dtype=dtype) for name, dtype in self._inputs.items()}
-        try:
-            return list(self._session.run(None, given))
-        except Exception as error:  # onnxruntime raises many unrelated classes
-            raise MismatchError(
-                f"{self._model.name}: ONNX Runtime cannot run this batch ({first_line(error)}). "
-                "Check that the data is what the model was made for."
-            ) from error
-
-
-def value_bytes(graph: Graph, feeds: Batch) -> dict[str, int]:
-    """Bytes of each float value for a batch of these shapes, as float32."""
-    light = graph.without_weights()
-    for info in light.graph.input:
-        if info.name in feeds:
-            for dim, length in zip(info.type.tensor_type.shape.dim, feeds[info.name].shape, strict=False):
-                dim.dim_value = length
-    inferred = with_shapes(light)
-    found: dict[str, int] = {}
-    for info in [*inferred.graph.value_info, *inferred.graph.output]:
-        tensor = info.type.tensor_type
-        if info.name in graph.types and tensor.HasField("shape"):
-            dims = [d.dim_value for d in tensor.shape.dim if d.HasField("dim_value")]
-            if len(dims) == len(tensor.shape.dim):
-                found[info.name] = 4 * int(np.prod(dims))
-    typical = int(np.mean(list(found.values()))) if found else 0
-    return {root: found.get(root, typical) for root in graph.types}

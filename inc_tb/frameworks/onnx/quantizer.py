@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import version_converter
 from onnxruntime.quantization import (
     CalibrationDataReader,
@@ -29,11 +30,11 @@ from onnxruntime.quantization import (
 )
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from inc_tb.errors import IncTbError, ModelError, UsageError
+from inc_tb.errors import IncTbError, ModelError, UsageError, first_line
 from inc_tb.frameworks.choices import Choices, check_choices
 from inc_tb.frameworks.formats import Settings
 from inc_tb.frameworks.onnx.formats import CALIBRATORS, TYPES, long_type, nodes_to_exclude
-from inc_tb.frameworks.onnx.model import first_line, name_nodes
+from inc_tb.frameworks.onnx.model import name_nodes
 from inc_tb.frameworks.ops import Batch
 from inc_tb.frameworks.registry import describe
 from inc_tb.frameworks.templates import write
@@ -114,8 +115,8 @@ class OnnxRuntimeQuantizer:
                 quant_pre_process(source, target, skip_optimization=not has_folds, **options)
         except Exception:  # noqa: BLE001  the model is then quantized as it is
             target.unlink(missing_ok=True)
-            if not was_there:
-                left_over.unlink(missing_ok=True)
+            if not was_there and left_over.exists():
+                _remove(left_over)
         return target.exists()
 
     def quantize(
@@ -204,6 +205,15 @@ def _dynamic(model: Path, target: Path, settings: Mapping[str, Any], keep: Seque
         model, target, per_channel=settings["per_channel"], reduce_range=settings["reduce_range"],
         weight_type=_type(settings["weight_type"]), nodes_to_exclude=[*keep, *renamed],
     )  # fmt: skip
+
+
+def _remove(left_over: Path) -> None:
+    """With its weights, which lie beside it under a name of their own."""
+    with contextlib.suppress(DecodeError):
+        weights = onnx.load(left_over, load_external_data=False).graph.initializer
+        for place in {e.value for tensor in weights for e in tensor.external_data if e.key == "location"}:
+            Path(place).unlink(missing_ok=True)
+    left_over.unlink()
 
 
 def _static(

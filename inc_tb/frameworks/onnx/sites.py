@@ -18,6 +18,7 @@ from inc_tb.frameworks.onnx.match import Matching
 from inc_tb.frameworks.onnx.model import Model
 from inc_tb.frameworks.onnx.steps import Step
 from inc_tb.frameworks.ops import Array, Site
+from inc_tb.frameworks.weights import unfolded
 
 FOLLOWERS = {
     "Relu", "Clip", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "MaxPool", "AveragePool", "Slice", "Pad",
@@ -80,20 +81,31 @@ class Sites:
 
     def _find_constants(self) -> dict[int, dict[int, Array]]:
         found: dict[int, dict[int, Array]] = {}
-        for index, match in self._matching.matches.items():
+        for match in self._matching.matches.values():
             if match.twin.weight_quantization is None:
                 continue
             weights = self._matching.weights(match)
             if weights is None or not weights.reference.size:
                 continue
+            if match.is_joined:
+                found.update(self._parts_of(match, weights.quantized))
+                continue
             own = self._reference.weight(match.step)
             # A batch norm or a factor that is folded into the twin's weights is still an op of its own here.
-            with np.errstate(divide="ignore", invalid="ignore"):
-                unfold = np.where(weights.reference != 0, own / weights.reference, 0)
-            rounded = own + (weights.quantized - weights.reference) * unfold if match.folded else weights.quantized
+            rounded = unfolded(own, weights.reference if match.folded else own, weights.quantized)
             position = list(match.step.node.input).index(match.step.weight)
-            found[index] = {position: np.asarray(rounded, own.dtype), **self._rounded_bias(match)}
+            found[match.step.index] = {position: np.asarray(rounded, own.dtype), **self._rounded_bias(match)}
         return found
+
+    def _parts_of(self, match: Match[Step], quantized: Array) -> Iterator[tuple[int, dict[int, Array]]]:
+        """Of weights that stand side by side, those of each step."""
+        at = 0
+        for step in match.weighted:
+            own = self._reference.weight(step)
+            part = quantized if len(match.weighted) == 1 else quantized[..., at : at + own.shape[-1]]
+            at += own.shape[-1]
+            position = list(step.node.input).index(step.weight)
+            yield step.index, {position: np.asarray(part, own.dtype).reshape(own.shape)}
 
     def _rounded_bias(self, match: Match[Step]) -> dict[int, Array]:
         if not match.step.has_bias or not match.twin.has_bias or match.folded:
@@ -119,13 +131,14 @@ class Sites:
         return found
 
     def _starts(self, step: Step, match: Match[Step]) -> bool:
-        if step.index in self.constants or step.index in self._dynamic:
+        if step.index in self._dynamic or any(bearer.index in self.constants for bearer in match.weighted):
             return True
         if self._is_integer:
             return match.twin.is_integer and step.type != "GlobalAveragePool"  # which only follows there
-        if step.type in FOLLOWERS or (self._is_onnxruntimes and step.type not in QUANTIZABLE):
+        kind = match.twin.type if match.is_joined else step.type
+        if kind in FOLLOWERS or (self._is_onnxruntimes and kind not in QUANTIZABLE):
             return False
-        reads = [v for v in step.reads if v in self._reference.types]
+        reads = [v for v in (match.reads if match.is_joined else step.reads) if v in self._reference.types]
         is_rounded = match.end.outputs[0] in self.grids or step.type == "ArgMax"  # whose result is a whole number
         return is_rounded and all(v in self.grids for v in reads)
 
@@ -133,8 +146,10 @@ class Sites:
         found: dict[int, dict[str, RoundedTo | None]] = {i: {tensor: None} for i, tensor in self._dynamic.items()}
         if self._is_integer:
             for step in self._reference.steps:
-                if step.name in self.starters and step.index not in self._dynamic:
-                    found[step.index] = {v: self.grids[v] for v in step.reads if v in self.grids}
+                if self._before_folded(step).name in self.starters and step.index not in self._dynamic:
+                    rounded: dict[str, RoundedTo | None] = {v: self.grids[v] for v in step.reads if v in self.grids}
+                    if rounded or step.name in self.starters:
+                        found[step.index] = rounded
         return found
 
     def _tensor_sites(self) -> Iterator[Site]:
@@ -158,7 +173,8 @@ class Sites:
                     # The quantizer goes through the ops in order: what a later one rounds is not rounded yet.
                     by.update((unit, None) for v in before for unit in started[v] if order[unit] < step.index)
                     same_grid.update((tensor, same_grid.get(v, v)) for v in before if self._is_same_grid(v, tensor))
-            by.update((s.name, None) for s in self._readers(tensor) if s.name in self.starters)
+            wholes = (self._before_folded(s).name for s in self._readers(tensor))
+            by.update((name, None) for name in wholes if name in self.starters)
             started[tensor] = list(by)
             if by:
                 yield Site(tensor, "activation", frozenset(by), same_grid.get(tensor, tensor))
@@ -169,7 +185,7 @@ class Sites:
 
     def _before_folded(self, step: Step) -> Step:
         """The op into which the quantized model has folded this one; or the op itself."""
-        match = next((m for m in self._matching.matches.values() if step in m.folded), None)
+        match = self._matching.folded_into.get(step.index)
         return match.step if match is not None else step
 
     def _is_same_grid(self, a: str, b: str) -> bool:
@@ -179,13 +195,14 @@ class Sites:
         for step in self._reference.steps:
             for tensor, grid in self.reads.get(step.index, {}).items():
                 name = f"{tensor} for {step.name}"
-                yield Site(name, "activation", frozenset([step.name]), tensor if grid is not None else name)
+                units = frozenset([self._before_folded(step).name])
+                yield Site(name, "activation", units, tensor if grid is not None else name)
 
     def _weight_sites(self, tensors: Mapping[str, Site]) -> Iterator[Site]:
         for step in self._reference.steps:
             if step.index not in self.constants:
                 continue
-            name, own = f"weights of {step.name}", frozenset([step.name])
+            name, own = f"weights of {step.name}", frozenset([self._before_folded(step).name])
             around = self._rounded_around(step, tensors)
             if around and rounds_weights_again():
                 ways = tuple(own | units for units in around)

@@ -69,6 +69,13 @@ class Step(graph.Step):
     weight_position: int = 1
     has_bias: bool = False
 
+    @property
+    def module(self) -> str:
+        """As torch's exporter notes it: the names of the modules around the op, the outermost first, and its own."""
+        scopes = next((p.value for p in self.node.metadata_props if p.key == "pkg.torch.onnx.name_scopes"), "")
+        names = [part.strip(" '\"[]") for part in scopes.split(",")]
+        return next((name for name in reversed(names[:-1]) if name), "")
+
 
 def flipped_axis(quantization: Quantization) -> Quantization:
     """The quantization of a matrix, for its transpose."""

@@ -8,7 +8,7 @@ rounded weights is in both branches, each time with its own constant weights, wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,16 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from inc_tb.errors import MismatchError, ModelError
+from inc_tb.errors import ModelError
 from inc_tb.frameworks.edges import before_softmax
+from inc_tb.frameworks.feeds import fitted, split, whole_inputs
+from inc_tb.frameworks.memory import default_budget
 from inc_tb.frameworks.onnx.adapter import describe_input
+from inc_tb.frameworks.onnx.failures import cannot_run
 from inc_tb.frameworks.onnx.graph import PASS_THROUGH, Graph
 from inc_tb.frameworks.onnx.match import Matching
-from inc_tb.frameworks.onnx.model import Model, first_line
+from inc_tb.frameworks.onnx.model import Model
+from inc_tb.frameworks.onnx.plan import fitting
 from inc_tb.frameworks.onnx.sites import RoundedTo, Sites, rounded_again
 from inc_tb.frameworks.onnx.steps import Step
 from inc_tb.frameworks.ops import Array, Batch, Input, Unit
@@ -54,6 +58,7 @@ class OnnxSwitches(Switchable):
         self._scores = [before_softmax(output, self._maker, _SOFTMAX, _PASSING) for output in self._results]
         self._session: ort.InferenceSession | None = None
         self._real: ort.InferenceSession | None = None
+        self._fitting: dict[Any, int] = {}
 
     def _maker(self, tensor: str) -> tuple[str, str] | None:
         node = self._reference.model.producer.get(tensor)
@@ -159,16 +164,26 @@ class OnnxSwitches(Switchable):
     def run(self, batch: Batch, on: Collection[str]) -> Outputs:
         """Scores and results with these sites rounded, and everything else in fp32."""
         if self._session is None:
-            # Not optimised: then all off equals the fp32 file bit for bit, at most twice as slowly as it ships.
+            # Not optimized: then all off equals the fp32 file bit for bit, at most twice as slowly as it ships.
             self._session = self._open()
         mask = np.zeros(len(self._place), bool)
         mask[[self._place[name] for name in on]] = True
-        names = [o.name for o in self._session.get_outputs()]
-        arrays = self._run(self._session, {**self._fitted(batch), MASK: mask})
+        session = self._session
+        names = [o.name for o in session.get_outputs()]
+        arrays = self._in_parts(lambda part: self._run(session, {**part, MASK: mask}), self._fitted(batch))
         by_name = dict(zip(names, arrays, strict=True))
         # A rounded input of the model has another name behind its switch.
         read = {name: by_name.get(name, by_name.get(f"{name}/inc_tb")) for name in (*self._scores, *self._results)}
         return Outputs([np.asarray(read[name]) for name in self._scores], [np.asarray(read[n]) for n in self._results])
+
+    def _in_parts(self, run: Callable[[Batch], list[Array]], feeds: Batch) -> list[Array]:
+        """The outputs for all samples, of which as many run at once as fit the memory."""
+        whole = whole_inputs(self.inputs)
+        key = tuple((name, array.shape) for name, array in sorted(feeds.items()))
+        if key not in self._fitting:
+            self._fitting[key] = fitting(self._reference, feeds, whole, default_budget())
+        made = [run(part) for part in split(feeds, None, self._fitting[key], whole)]
+        return [np.concatenate(a) if len(made) > 1 and a[0].ndim else a[0] for a in zip(*made, strict=True)]
 
     def _open(self) -> ort.InferenceSession:
         proto = self.model()
@@ -185,30 +200,23 @@ class OnnxSwitches(Switchable):
         if self._real is None:
             model = self._quantized.model
             self._real = model.session(model.proto, optimized=True)
-        points = self._matching.points
-        arrays = self._run(self._real, {points[name]: a for name, a in self._fitted(batch).items()})
-        theirs = dict(zip((o.name for o in self._real.get_outputs()), arrays, strict=True))
+        session, points = self._real, self._matching.points
+        arrays = self._in_parts(
+            lambda part: self._run(session, {points[name]: a for name, a in part.items()}), self._fitted(batch)
+        )
+        theirs = dict(zip((o.name for o in session.get_outputs()), arrays, strict=True))
         mine = self._reference.model.outputs
         return [theirs.get(name, array) for name, array in zip(mine, arrays, strict=False)]
 
     def _fitted(self, batch: Batch) -> dict[str, Array]:
-        wanted = {i.name: i.dtype for i in self.inputs}
-        if set(batch) != set(wanted):
-            raise MismatchError(
-                f"the data has the arrays {sorted(batch)}, the model has the inputs {sorted(wanted)}. "
-                "Name the arrays as the model's inputs."
-            )
-        return {name: np.asarray(array, wanted[name], order="C") for name, array in batch.items()}
+        return fitted(batch, self.inputs, free=self._reference.free_inputs)
 
     def _run(self, session: ort.InferenceSession, feeds: Batch) -> list[Array]:
         known = {i.name for i in session.get_inputs()}
         try:
             return list(session.run(None, {name: array for name, array in feeds.items() if name in known}))
         except Exception as error:  # onnxruntime raises many unrelated classes
-            raise MismatchError(
-                f"{self._reference.model.name}: ONNX Runtime cannot run this batch ({first_line(error)}). "
-                "Check that the data is what the model was made for."
-            ) from error
+            raise cannot_run(self._reference.model.name, error) from error
 
 
 def _switch(site: str) -> str:

@@ -11,6 +11,7 @@ from onnx import numpy_helper
 
 from inc_tb.errors import DataError
 from inc_tb.frameworks.ops import Array, Input
+from inc_tb.records import plural
 
 
 class TestData:
@@ -32,7 +33,7 @@ class TestData:
                 tensor = onnx.TensorProto.FromString(path.read_bytes())
             except (OSError, DecodeError) as error:
                 raise DataError(
-                    f"{path}: not a readable ONNX tensor ({error}); the model has {len(names)} inputs."
+                    f"{path}: not a readable ONNX tensor ({error}); the model has {plural(len(names), 'input')}."
                 ) from error
             batch[tensor.name if tensor.name in names else expected.name] = numpy_helper.to_array(tensor)
         return batch

@@ -13,14 +13,14 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from inc_tb.errors import MismatchError
 from inc_tb.frameworks.feeds import fitted
 from inc_tb.frameworks.kernels import outermost
 from inc_tb.frameworks.onnx.adapter import read_inputs
+from inc_tb.frameworks.onnx.failures import cannot_run
 from inc_tb.frameworks.onnx.graph import Graph
 from inc_tb.frameworks.onnx.kernels import find_kernels
 from inc_tb.frameworks.onnx.match import Matching
-from inc_tb.frameworks.onnx.model import OPTIMIZED, Model, first_line, name_nodes
+from inc_tb.frameworks.onnx.model import OPTIMIZED, Model, name_nodes
 from inc_tb.frameworks.ops import Batch
 from inc_tb.frameworks.protocols import Execution, Kernel, Recorded
 from inc_tb.frameworks.traces import Slice, TraceEvent, read_chrome
@@ -68,9 +68,7 @@ class OnnxTimer:
         try:
             self._plain.run(None, prepared)
         except Exception as error:  # onnxruntime raises many unrelated classes
-            raise MismatchError(
-                f"{self._model.name}: ONNX Runtime cannot run this batch: {first_line(error)}"
-            ) from error
+            raise cannot_run(self._model.name, error) from error
         return time.perf_counter() - start
 
     def run_profiled(self, prepared: Any) -> float:

@@ -39,6 +39,7 @@ class TensorFlowFramework(Framework):
     reference_is_optional = True  # of a model in quantization-aware training
     environment: ClassVar = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # what it warns of is in our own messages
     thread_variables = ("TF_NUM_INTRAOP_THREADS",)
+    packages = ("tensorflow", "tensorflow-cpu")
     formats = FORMATS
     tools = (_TENSORFLOW,)
     words: ClassVar = {

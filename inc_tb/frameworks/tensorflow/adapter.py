@@ -16,6 +16,7 @@ from inc_tb.frameworks.channels import input_axis
 from inc_tb.frameworks.describe import misfit
 from inc_tb.frameworks.feeds import split
 from inc_tb.frameworks.graph_adapter import GraphAdapter
+from inc_tb.frameworks.memory import Parts, SampleSizes
 from inc_tb.frameworks.ops import Array, Batch, Input, Pair
 from inc_tb.frameworks.protocols import MOST_SAMPLES
 from inc_tb.frameworks.tensorflow.engines import open_engine
@@ -25,9 +26,14 @@ from inc_tb.frameworks.tensorflow.grids import unknown_grid
 from inc_tb.frameworks.tensorflow.kinds import ACTIVATIONS, AFFINE
 from inc_tb.frameworks.tensorflow.match import Matching
 from inc_tb.frameworks.tensorflow.source import as_reference, open_source
+from inc_tb.records import plural
 
 _LARGEST = 24 << 20
 """Bytes of an array that the C library's heap still takes back and gives out again, without asking for fresh memory."""
+
+
+_COPIES = 6
+"""Each of them as TensorFlow's array and as numpy's."""
 
 
 class TensorFlowAdapter(GraphAdapter[Step]):
@@ -47,6 +53,8 @@ class TensorFlowAdapter(GraphAdapter[Step]):
         super().__init__(Matching(graph, self._theirs.graph))
         self._inputs = [i if not i.shape else i._replace(shape=(None, *i.shape[1:])) for i in graph.inputs]
         self._pool = ThreadPoolExecutor(1)
+        self._sizes = SampleSizes(self._measure)
+        self._samples = Parts(self.notes)
 
     def inputs(self) -> Sequence[Input]:
         return self._inputs
@@ -54,17 +62,26 @@ class TensorFlowAdapter(GraphAdapter[Step]):
     def batch_size(self) -> int:
         if self._at_once is not None:
             return self._at_once * max(1, MOST_SAMPLES // self._at_once)
-        return self._fitting_samples()
-
-    def _fitting_samples(self) -> int:
-        """How many samples fit the memory: of each value the reference's array, the quantized one, and the isolated."""
         sizes = self._mine.bytes_by_root()
-        own = [sizes.get(root, 0) for root in self._points]
-        return max(1, min(MOST_SAMPLES, self._budget // (3 * sum(own) + 1), _LARGEST // (max(own, default=0) + 1)))
+        return self._fitting([sizes.get(root, 0) for root in self._points])
+
+    def _fitting(self, sizes: Sequence[int]) -> int:
+        """How many samples fit the memory: of each value the reference's array, the quantized one, and the isolated."""
+        own = sum(sizes), max(sizes, default=0)
+        return max(1, min(MOST_SAMPLES, self._budget // (_COPIES * own[0] + 1), _LARGEST // (own[1] + 1)))
 
     def run(self, batch: Batch) -> Iterator[Pair]:
-        for part in split(self._fitted(batch), self._at_once, self._fitting_samples()):
-            yield from self._run_part(part)
+        feeds = self._fitted(batch)
+        most = self._at_once or self.samples_at_once or self._fitting(self._sizes.of_one(feeds))
+        yield from self._samples.run(self._run_part, feeds, most, lambda given, rows: split(given, self._at_once, rows))
+
+    def _measure(self, one: Batch) -> list[int]:
+        """What the file tells of the shapes, or else what one sample has."""
+        sizes = self._mine.bytes_by_root()
+        graph = self._mine.graph
+        if all(i.is_known and None not in i.shape[1:] for i in graph.inputs) and all(map(sizes.get, self._points)):
+            return [sizes[root] for root in self._points]
+        return [array.nbytes for array in self._mine.run(one, list(self._points)).values()]
 
     def _run_part(self, feeds: Batch) -> Iterator[Pair]:
         """The quantized model beside the reference, then its ops one by one beside the use of what came out."""
@@ -137,17 +154,17 @@ def fitted(batch: Batch, inputs: Sequence[Input], at_once: int | None) -> dict[s
     found = model_feeds.fitted(batch, inputs, free=free, hint=", and images have their channels last")
     rows = {len(array) for array in found.values() if array.ndim}
     if at_once is not None and any(n % at_once for n in rows):
-        raise MismatchError(
-            f"the batch has {max(rows)} samples, the model takes {at_once} at a time. Give a multiple of that."
-        )
+        samples = plural(max(rows), "sample")
+        raise MismatchError(f"the batch has {samples}, the model takes {at_once} at a time. Give a multiple of that.")
     return found
 
 
 def _samples_at_once(*engines: Engine) -> int | None:
     found = {n for engine in engines if (n := engine.most_samples()) is not None}
     if len(found) > 1:
+        fewest = plural(min(found), "sample")
         raise MismatchError(
-            f"one model takes {min(found)} samples at a time, the other {max(found)}; expected the same number. Export "
+            f"one model takes {fewest} at a time, the other {max(found)}; expected the same number. Export "
             "both with the same batch size, or with any."
         )
     return next(iter(found), None)

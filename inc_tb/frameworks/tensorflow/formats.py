@@ -111,7 +111,12 @@ def _per_channel(settings: Settings) -> Recipe | None:
 FORMATS = (
     _static("tflite", denylist, "denylist", "denylisted-nodes"),
     _static("tflite-int16", int16, "16x8", "int16x8"),
-    Format("tflite-per-channel", _per_channel, ("per-channel",), frozenset({"weights_per_tensor"})),
+    Format(
+        "tflite-per-channel",
+        _per_channel,
+        ("per-channel",),
+        {"weights_per_tensor": "conv|matmul|fully_connected|einsum"},
+    ),
     _static("saved-model", saved_model, "quantize-saved-model"),
     INC_BY_NAME,
     _static("inc-tensorflow", always(_INC_TENSORFLOW)),

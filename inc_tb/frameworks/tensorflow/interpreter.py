@@ -12,9 +12,10 @@ import numpy as np
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
-from inc_tb.errors import MismatchError, ModelError
+from inc_tb.errors import ModelError
 from inc_tb.frameworks.ops import Array, Batch
 from inc_tb.frameworks.rounding import dequantize, quantize, rounded
+from inc_tb.frameworks.tensorflow.failures import cannot_run
 from inc_tb.frameworks.tensorflow.forms import first_line
 from inc_tb.frameworks.tensorflow.library import tf
 from inc_tb.frameworks.tensorflow.lite import DAMAGED, LiteGraph
@@ -131,10 +132,7 @@ class Interpreter:
             if not self._is_plain:  # a delegate may refuse what TFLite's own kernels take
                 self._is_plain, self._interpreter = True, opened(self._content, self._name, is_plain=True)
                 return self.run(given, wanted)
-            raise MismatchError(
-                f"{self._name}: TFLite cannot run this batch ({first_line(error)}). Check that the data is what the "
-                "model was made for."
-            ) from error
+            raise cannot_run(self._name, "TFLite", error) from error
 
     def _run(self, given: Mapping[int, Array], wanted: Sequence[int]) -> list[Array]:
         self.feed(given)

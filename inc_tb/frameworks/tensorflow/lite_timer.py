@@ -14,10 +14,11 @@ from tensorflow.lite.tools import flatbuffer_utils
 from inc_tb.errors import ModelError
 from inc_tb.frameworks.ops import Array, Batch
 from inc_tb.frameworks.protocols import Execution, Recorded
+from inc_tb.frameworks.tensorflow.failures import cannot_run
 from inc_tb.frameworks.tensorflow.interpreter import Interpreter, copied, stored
 from inc_tb.frameworks.tensorflow.kernels import noticed
 from inc_tb.frameworks.tensorflow.lite import LiteGraph
-from inc_tb.frameworks.tensorflow.model import cannot_run, fed
+from inc_tb.frameworks.tensorflow.model import fed
 from inc_tb.frameworks.tensorflow.pieces import Piece, find_pieces, write_piece
 from inc_tb.frameworks.traces import Slice
 from inc_tb.records import listed

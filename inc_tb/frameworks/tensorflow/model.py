@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from inc_tb.errors import MismatchError
 from inc_tb.frameworks.feeds import split
 from inc_tb.frameworks.ops import Array, Batch, Input
 from inc_tb.frameworks.rounding import dequantize
 from inc_tb.frameworks.tensorflow.adapter import fitted
 from inc_tb.frameworks.tensorflow.engines import open_graph
-from inc_tb.frameworks.tensorflow.forms import Frozen, first_line
+from inc_tb.frameworks.tensorflow.failures import cannot_run
+from inc_tb.frameworks.tensorflow.forms import Frozen
 from inc_tb.frameworks.tensorflow.frozen import FrozenGraph
 from inc_tb.frameworks.tensorflow.interpreter import opened, stored
 from inc_tb.frameworks.tensorflow.library import tf
@@ -114,13 +114,6 @@ def _run_lite(graph: LiteGraph) -> _Run:
 def _real(graph: LiteGraph, place: int, array: Array) -> Array:
     quantization = graph.quantization(str(place))
     return dequantize(array, quantization) if quantization is not None else array
-
-
-def cannot_run(name: str, who: str, error: Exception) -> MismatchError:
-    return MismatchError(
-        f"{name}: {who} cannot run this batch ({first_line(error)}). Check that the data is what the model was made "
-        "for."
-    )
 
 
 def digest_model(model: Any) -> str:

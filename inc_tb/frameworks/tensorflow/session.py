@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from inc_tb.errors import MismatchError
 from inc_tb.frameworks.ops import Array, Batch, Quantization
 from inc_tb.frameworks.rounding import dequantize, quantize, rounded
-from inc_tb.frameworks.tensorflow.forms import first_line
+from inc_tb.frameworks.tensorflow.failures import cannot_run
 from inc_tb.frameworks.tensorflow.frozen import FrozenGraph, bytes_of
 from inc_tb.frameworks.tensorflow.library import tf
 from inc_tb.frameworks.tensorflow.nodes import adds_to, data_inputs, session_config
@@ -124,10 +123,7 @@ class FrozenEngine:
         try:
             arrays = session.run([full_name(t) for t in wanted.values()], {full_name(t): a for t, a in given.items()})
         except (tf.errors.OpError, ValueError, TypeError) as error:
-            raise MismatchError(
-                f"{self.graph.name}: TensorFlow cannot run this batch ({first_line(error)}). Check that the data is "
-                "what the model was made for."
-            ) from error
+            raise cannot_run(self.graph.name, "TensorFlow", error) from error
         return {root: np.asarray(array) for root, array in zip(wanted, arrays, strict=True)}
 
 

@@ -19,6 +19,7 @@ from inc_tb.frameworks.tensorflow.frozen import FrozenGraph
 from inc_tb.frameworks.tensorflow.graph import Step
 from inc_tb.frameworks.tensorflow.kinds import FOLLOWERS
 from inc_tb.frameworks.tensorflow.match import Matching
+from inc_tb.frameworks.weights import unfolded
 
 
 class OwnRange(NamedTuple):
@@ -89,11 +90,9 @@ class Sites:
             return
         own = self._reference.canonical(match.step, self._reference.raw(match.step.weight))
         # A batch norm or a factor that is folded into the twin's weights is still an op of its own here.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            unfold = np.where(found.reference != 0, own / found.reference, 0)
-        changed = own + (found.quantized - found.reference) * unfold if match.affine else found.quantized
+        changed = unfolded(own, found.reference if match.affine else own, found.quantized)
         name = f"weights of {match.step.name}"
-        stored = self._reference.stored(match.step, np.asarray(changed, own.dtype))
+        stored = self._reference.stored(match.step, changed)
         self.rounding.weights[name] = match.step.name, match.step.weight, stored
         self.all.append(Site(name, "weight", frozenset([match.step.name]), name))
         self._add_bias(match, name)

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from inc_tb.errors import MismatchError, ModelError
+from inc_tb.errors import ModelError
 from inc_tb.frameworks.edges import before_softmax
 from inc_tb.frameworks.feeds import split
 from inc_tb.frameworks.ops import Array, Batch, Input, Quantization
 from inc_tb.frameworks.protocols import Outputs, Switchable
 from inc_tb.frameworks.tensorflow.adapter import fitted
 from inc_tb.frameworks.tensorflow.engines import open_graph
-from inc_tb.frameworks.tensorflow.forms import first_line
+from inc_tb.frameworks.tensorflow.failures import cannot_run
 from inc_tb.frameworks.tensorflow.frozen import FrozenGraph
 from inc_tb.frameworks.tensorflow.kinds import RESHAPES
 from inc_tb.frameworks.tensorflow.library import tf
@@ -85,10 +85,7 @@ class TensorFlowSwitches(Switchable):
             arrays = self._session.run([full_name(n) for n in names], {**given, f"{MASK}:0": mask})
             return [np.asarray(a) for a in arrays]
         except (tf.errors.OpError, ValueError, TypeError) as error:
-            raise MismatchError(
-                f"{self._reference.name}: TensorFlow cannot run this batch ({first_line(error)}). Check that the data "
-                "is what the model was made for."
-            ) from error
+            raise cannot_run(self._reference.name, "TensorFlow", error) from error
 
     def run_real(self, batch: Batch) -> list[Array]:
         if self._real is None:

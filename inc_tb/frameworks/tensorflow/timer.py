@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 from inc_tb.frameworks.ops import Array, Batch
 from inc_tb.frameworks.protocols import Execution, Kernel, Recorded
 from inc_tb.frameworks.tensorflow.engines import open_graph
+from inc_tb.frameworks.tensorflow.failures import cannot_run
 from inc_tb.frameworks.tensorflow.frozen import FrozenGraph
 from inc_tb.frameworks.tensorflow.kernels import find_kernels, noticed
 from inc_tb.frameworks.tensorflow.library import tf
 from inc_tb.frameworks.tensorflow.lite_timer import LiteTimer
 from inc_tb.frameworks.tensorflow.match import Matching
-from inc_tb.frameworks.tensorflow.model import cannot_run, fed
+from inc_tb.frameworks.tensorflow.model import fed
 from inc_tb.frameworks.tensorflow.quiet import quiet
 from inc_tb.frameworks.tensorflow.source import as_reference, open_source
 from inc_tb.frameworks.traces import Slice

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+from inc_tb.errors import UsageError
 from inc_tb.frameworks.framework import Framework, Option, Tool
 from inc_tb.frameworks.ops import Array
+from inc_tb.frameworks.torch.followers import is_follower, with_followers
 from inc_tb.frameworks.torch.formats import FORMATS
+from inc_tb.records import GraphNode
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    if options["pt2e"]:
+    if options["torchao"]:
+        if options["pt2e"]:
+            raise UsageError("--torchao was given together with --pt2e; expected one of them.")
+        approach = "torchao-dynamic" if options["dynamic"] else "torchao"
+    elif options["pt2e"]:
         approach = "pt2e-dynamic" if options["dynamic"] else "pt2e"
     else:
         approach = "dynamic" if options["dynamic"] else "auto"
@@ -24,6 +31,7 @@ _PYTORCH = Tool(
     options=(
         Option("dynamic", "Quantize dynamically, without calibrated ranges."),
         Option("pt2e", "Export the model and quantize it with torchao."),
+        Option("torchao", "Quantize linear layers with torchao's quantize_: weights, with --dynamic also activations."),
         Option("per-channel", "A scale for each channel of the weights; yes unless told otherwise.", default=None),
     ),
     settings=_settings,
@@ -31,11 +39,20 @@ _PYTORCH = Tool(
 )  # fmt: skip
 
 
+class _Node:
+    """An op of a diagnosed model, as a call that may follow others."""
+
+    def __init__(self, node: GraphNode) -> None:
+        self.sources, self.is_follower = frozenset(node.inputs), is_follower(node.type) or "BatchNorm" in node.type
+        self.whole = node.statement if node.module and node.module == node.name.partition("/")[0] else ""
+
+
 class TorchFramework(Framework):
     name, title, extra = "torch", "PyTorch", "torch"
     models = "torch.nn.Module objects"
     saved_suffix = ".pt"
     reference_is_optional = True  # of a model in quantization-aware training
+    packages = ("torch", "torchao", "transformers")
     formats = FORMATS
     tools = (_PYTORCH,)
     words: ClassVar = {
@@ -44,13 +61,16 @@ class TorchFramework(Framework):
         "RMSNorm": "SimplifiedLayerNormalization", "rms_norm": "SimplifiedLayerNormalization", "GELU": "Gelu",
         "gelu": "Gelu", "GELUActivation": "Gelu", "NewGELUActivation": "Gelu", "QuickGELUActivation": "Gelu",
         "MaxPool2d": "MaxPool", "max_pool2d": "MaxPool", "transpose": "Transpose", "squeeze": "Squeeze",
-        "slice": "Slice",
+        "slice": "Slice", "relu": "Relu", "ReLU": "Relu", "relu6": "Clip", "ReLU6": "Clip", "hardtanh": "Clip",
+        "Hardtanh": "Clip", "clamp": "Clip", "leaky_relu": "LeakyRelu", "LeakyReLU": "LeakyRelu",
+        "hardswish": "HardSwish", "Hardswish": "HardSwish", "AvgPool2d": "AveragePool", "avg_pool2d": "AveragePool",
     }  # fmt: skip
     parts: ClassVar = {
         "open_pair": "adapter:TorchAdapter", "open_switches": "switch:TorchSwitches", "open_timer": "timer:TorchTimer",
         "name_twins": "timer:name_twins", "read_inputs": "adapter:read_inputs", "read_graph": "model:read_graph",
         "open_results": "model:open_results", "digest_model": "model:digest_model",
         "measure_size": "model:measure_size", "save_model": "model:save_model",
+        "store_tuned": "carried:store_tuned", "open_tuned": "carried:open_tuned",
     }  # fmt: skip
 
     def recognizes(self, model: Any) -> bool:
@@ -63,6 +83,12 @@ class TorchFramework(Framework):
             return None
         found: Array = self.part("values:to_numpy")(value)
         return found
+
+    def with_followers(self, ops: Sequence[str], graph: Iterable[GraphNode]) -> list[str]:
+        """Those of FX, which has a statement for each op."""
+        nodes = {node.name: _Node(node) for node in graph if node.statement}
+        kept = set(with_followers(ops, nodes))
+        return [*(op for op in ops if op not in nodes), *(name for name in nodes if name in kept)]
 
     def gather_bytes(self, data: bytes) -> list[bytes] | None:
         found: list[bytes] = self.part("distributed:gather_bytes")(data)

@@ -11,16 +11,20 @@ import numpy as np
 import torch
 
 from inc_tb.errors import MismatchError, ModelError
+from inc_tb.frameworks.apart import are_apart
 from inc_tb.frameworks.channels import input_axis
 from inc_tb.frameworks.describe import misfit, without
 from inc_tb.frameworks.edges import first_readers
+from inc_tb.frameworks.feeds import count_rows, split
 from inc_tb.frameworks.kernels import twins
+from inc_tb.frameworks.memory import Parts
 from inc_tb.frameworks.ops import Batch, Input, Op, Pair
 from inc_tb.frameworks.protocols import Adapter
 from inc_tb.frameworks.registry import describe
-from inc_tb.frameworks.torch.arguments import check, feeds, required_names, said
+from inc_tb.frameworks.torch.arguments import call, check, feeds, required_names, said
 from inc_tb.frameworks.torch.axes import axes_of, weight_axis
 from inc_tb.frameworks.torch.descriptions import describe_ops
+from inc_tb.frameworks.torch.fx_calls import fx_calls, is_made_by_fx, statements
 from inc_tb.frameworks.torch.match import Match, Matching
 from inc_tb.frameworks.torch.opening import opened
 from inc_tb.frameworks.torch.qat import without_fake_quantization
@@ -28,17 +32,21 @@ from inc_tb.frameworks.torch.runners import open_runner
 from inc_tb.frameworks.torch.side_by_side import WHAT, SideBySide
 from inc_tb.frameworks.torch.state import undisturbed
 from inc_tb.frameworks.torch.steps import Call, Trace
-from inc_tb.frameworks.torch.values import real_tensors, to_numpy
+from inc_tb.frameworks.torch.values import outputs_of, real_tensors, to_numpy
 
 _SAMPLES = 8
+_BYTES = 8
+"""Of a number: once as torch's, once as what is compared."""
 
 
 class TorchAdapter(Adapter):
     framework = "torch"
 
     def __init__(self, reference: Any, quantized: Any, *, memory_budget: int = 1 << 30) -> None:
-        """`memory_budget` is not needed: one intermediate value is held at a time."""
         self.notes: list[str] = []
+        self._budget = memory_budget
+        self._samples = Parts(self.notes)
+        self._is_apart: bool | None = None
         theirs = opened(quantized)
         self.models = without_fake_quantization(theirs) if reference is None else opened(reference), theirs
         self._inputs = read_inputs(self.models[0])
@@ -79,19 +87,21 @@ class TorchAdapter(Adapter):
             self._axes = axes_of(self.traces[0])
             self._known = {step.name for step in self.traces[0].steps}
             self._unseen: set[str] = set()
-            self._ops = describe_ops(self.matching)
+            told_as = statements(fx_calls(self.models[0])) if is_made_by_fx(self.models[1]) else {}
+            self._ops = describe_ops(self.matching, told_as)
             self._readers = self._find_readers()
 
     def _traced(self, batch: Batch) -> tuple[Trace, Trace]:
         """On a few samples where that works; a model may be made for a fixed number of them."""
         rows = {len(array) for array in batch.values() if np.ndim(array)}
         if len(rows) == 1 and max(rows) > _SAMPLES:
-            few = {name: array[:_SAMPLES] if np.ndim(array) else array for name, array in batch.items()}
+            few = next(split(batch, None, _SAMPLES))
             with contextlib.suppress(MismatchError):  # raised again, if the whole batch fails too
                 return self._traced_with(few)
         return self._traced_with(batch)
 
     def _traced_with(self, batch: Batch) -> tuple[Trace, Trace]:
+        self._traced_size = max((array.size for array in batch.values()), default=1)
         mine, theirs = self.runners
         return (
             said(WHAT[0], mine.model, batch, lambda: mine.trace(feeds(mine.model, batch))),
@@ -116,6 +126,30 @@ class TorchAdapter(Adapter):
     def run(self, batch: Batch) -> Iterator[Pair]:
         self.trace(batch)
         check(batch, self._inputs)
+        yield from self._samples.run(self._run_part, batch, self._fitting(batch), self._cut)
+
+    def _cut(self, batch: Batch, most: int) -> Iterator[Batch]:
+        """Whole, where a sample gives something else beside others: one of a sequence, or a model in training."""
+        if count_rows(batch) > most and self._is_apart is None:
+            is_training = any(model.training for model in self.models)
+            self._is_apart = not is_training and are_apart(self._results, batch)
+        return split(batch, None, most) if self._is_apart is not False else iter([batch])
+
+    def _results(self, batch: Batch) -> list[Any]:
+        model = self.models[0]
+        with undisturbed(model), torch.no_grad():
+            value = said(WHAT[0], model, batch, lambda: call(model, feeds(model, batch)))
+            return [to_numpy(tensor) for tensor in outputs_of(value)]
+
+    def _fitting(self, batch: Batch) -> int:
+        """How many samples at once: one value is compared at a time, and no more is held than all values take."""
+        if self.samples_at_once is not None:
+            return self.samples_at_once
+        size = max((array.size // count_rows(batch) for array in batch.values()), default=1)
+        values = sum(prod(step.shape) for trace in self.traces for step in trace.steps)
+        return int(max(1, self._budget * self._traced_size // max(1, _BYTES * values * size)))
+
+    def _run_part(self, batch: Batch) -> Iterator[Pair]:
         yield from self._input_pairs(batch)
         for match, mine, theirs, alone in self.side_by_side(batch):
             name, axis = match.step.name, self._axes[match.end.index] if mine.ndim > 1 else None

@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from inc_tb.errors import IncTbError, MismatchError
-from inc_tb.frameworks.ops import Batch, Input
+from inc_tb.errors import IncTbError, MismatchError, OutOfMemoryError
+from inc_tb.frameworks.ops import Array, Batch, Input
 from inc_tb.frameworks.registry import describe
 
 _Made = TypeVar("_Made")
+_REFUSED = "DefaultCPUAllocator: can't allocate memory"
+"""Of a device torch has a class for this error, of the CPU only a text."""
 ANY = "*"
 """How the names of inputs begin that are given by their position."""
 
@@ -24,7 +26,7 @@ def feeds(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
     own = next((p for p in model.parameters() if p.dtype.is_floating_point), None)
     found = {}
     for name, array in batch.items():
-        tensor = torch.from_numpy(np.array(array))
+        tensor = _as_tensor(name, np.array(array))
         is_float = tensor.dtype.is_floating_point
         if own is not None:
             tensor = tensor.to(own.device, own.dtype if is_float else None)
@@ -32,6 +34,15 @@ def feeds(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
             tensor = tensor.to(torch.get_default_dtype())
         found[name] = tensor
     return found
+
+
+def _as_tensor(name: str, array: Array) -> Tensor:
+    try:
+        return torch.from_numpy(array)
+    except TypeError:
+        raise MismatchError(
+            f"the array {name} holds {array.dtype}, of which PyTorch makes no tensor; expected numbers. Convert it."
+        ) from None
 
 
 def check(batch: Batch, expected: Sequence[Input]) -> None:
@@ -109,9 +120,11 @@ def said(what: str, model: nn.Module, batch: Batch, work: Callable[[], _Made]) -
     """What the user's own code raises, as one line that says in which model and on which data."""
     try:
         return work()
-    except IncTbError:
+    except (IncTbError, MemoryError):
         raise
     except Exception as error:
+        if isinstance(error, torch.OutOfMemoryError) or _REFUSED in str(error):
+            raise OutOfMemoryError(f"{what} ({describe(model)}) could not get the memory that it needs") from error
         raise _failed(what, model, batch, error) from error
 
 

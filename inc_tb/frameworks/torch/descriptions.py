@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from inc_tb.frameworks.describe import NO_COUNTERPART, described
 from inc_tb.frameworks.edges import units
 from inc_tb.frameworks.ops import Op, Quantization
@@ -12,12 +15,14 @@ from inc_tb.frameworks.torch.steps import Step
 from inc_tb.frameworks.torch.weights import weight_of
 
 
-def describe_ops(matching: Matching) -> list[Op]:
+def describe_ops(matching: Matching, statements: Mapping[str, str]) -> list[Op]:
+    """`statements` has how the tool is told of those that are no modules."""
     steps = {step.name: step for step in matching.reference.steps}
     names = list(steps)
     sources = {name: [names[source] for source in step.sources] for name, step in steps.items()}
     unit = units(sources, lambda name: _joins(steps[name], matching))
     ops = [_described(step, sources[name], unit[name], matching) for name, step in steps.items()]
+    ops = [replace(op, statement=statements.get(op.name, "")) for op in ops]
     wholes = {names[index]: names[whole] for index, whole in matching.folded_into.items()}
     known = {names[index] for index in matching.matches}
     return described(ops, wholes, {name: NO_COUNTERPART for name in names if name not in known})

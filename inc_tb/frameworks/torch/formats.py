@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inc_tb.frameworks.formats import INC_BY_NAME, PLAIN, Format, Settings, always
+from inc_tb.frameworks.formats import INC_BY_NAME, PLAIN, Format, Settings
 from inc_tb.records import Recipe
 
 _MODULES = (
@@ -10,6 +10,8 @@ _MODULES = (
     "gives the module around it. Names of ONNX ops are read as torch's export writes them."
 )
 
+_UNNAMED = "\n# In no module of its own, so that this config cannot name it: {name}"
+"""Below a config: an op that it cannot keep in fp32."""
 RECURRENT = ("LSTM", "GRU", "LSTMCell", "GRUCell", "RNNCell")
 """Modules beside Linear that quantize_dynamic knows."""
 OBSERVERS = {"histogram": "HistogramObserver", "minmax": "MinMaxObserver"}
@@ -33,7 +35,7 @@ def _inc_torch(settings: Settings) -> Recipe | None:
         f"from neural_compressor.torch.quantization import {config}\n\n"
         f'fp32 = {config}(w_dtype="fp32", act_dtype="fp32")\nquant_config = (\n    {config}()\n',
         "    .set_local({module}, fp32)", "\n", "\n)",
-        _MODULES,
+        _MODULES, unnamed=_UNNAMED,
     )  # fmt: skip
 
 
@@ -51,7 +53,7 @@ def pt2e(settings: Settings) -> Recipe:
         f"    .set_global(x86.get_default_x86_inductor_quantization_config({', '.join(arguments)}))\n"
         f"{whole if told.get('whole_model') else ''}",
         "    .set_module_name_qconfig({module}, None)", "\n", f"\n){_EXPORTED if told else ''}",
-        f"For prepare_pt2e. {_MODULES}",
+        f"For prepare_pt2e. {_MODULES}", unnamed=_UNNAMED,
     )  # fmt: skip
 
 
@@ -71,22 +73,21 @@ def quantize_dynamic(settings: Settings) -> Recipe:
         "    {module}", ",\n",
         f"\n]{qconfigs}\nchosen = {{\n    name: {chosen}\n    for name, module in model.named_modules()\n"
         f"    if type(module) {kinds} and name not in keep\n}}\nquantized = quantize_dynamic(model, chosen)",
-        "Keeps the modules in fp32. Other kinds of modules that you quantize are yours to add.",
+        "Keeps the modules in fp32. Other kinds of modules that you quantize are yours to add.", unnamed=_UNNAMED,
     )  # fmt: skip
 
 
 def qconfig_mapping(settings: Settings) -> Recipe:
-    """Told `functions`, as calls of set_module_name_object_type_order have them, it keeps these as well."""
     told, mapping = settings.told, "get_default_qconfig_mapping()"
-    start = "from torch.ao.quantization import get_default_qconfig_mapping\n\n"
+    start = "import operator\n\nimport torch\nfrom torch.ao.quantization import get_default_qconfig_mapping\n\n"
     if told:
         start, mapping = _own_qconfig(settings), "qconfig_mapping.set_global(qconfig)"
-    functions = "".join(f"    .set_module_name_object_type_order({f}, None)\n" for f in told.get("functions", ()))
     return Recipe(
         "torch", "PyTorch FX: qconfig mapping",
-        f"{start}qconfig_mapping = (\n    {mapping}\n{functions}",
+        f"{start}qconfig_mapping = (\n    {mapping}\n",
         "    .set_module_name({module}, None)", "\n", f"\n){_PREPARED if told else ''}",
-        _MODULES,
+        f"{_MODULES} Functions are told by their place, methods by their name: all calls of it.",
+        "    .{statement}", _UNNAMED,
     )  # fmt: skip
 
 
@@ -122,13 +123,18 @@ def _per_channel(settings: Settings) -> Recipe | None:
     )  # fmt: skip
 
 
-_TORCHAO = Recipe(
-    "torchao", "torchao: quantize_ with a filter",
-    "import torch\nfrom torchao.quantization import quantize_\n\nkeep = [\n", "    {module}", ",\n",
-    "\n]\nquantize_(\n    model, config,\n"
-    "    filter_fn=lambda module, name: isinstance(module, torch.nn.Linear) and name not in keep,\n)",
-    "Keeps the modules as they are; config is yours.",
-)  # fmt: skip
+def quantize_(settings: Settings) -> Recipe:
+    """Of torchao; its config is the user's own unless the tool was told one."""
+    name = "Int8DynamicActivationInt8WeightConfig" if settings.dynamic else "Int8WeightOnlyConfig"
+    imported, config = (f"{name}, quantize_", f"{name}()") if settings.told else ("quantize_", "config")
+    return Recipe(
+        "torchao", "torchao: quantize_ with a filter",
+        f"import torch\nfrom torchao.quantization import {imported}\n\nkeep = [\n", "    {module}", ",\n",
+        f"\n]\nquantize_(\n    model, {config},\n"
+        "    filter_fn=lambda module, name: isinstance(module, torch.nn.Linear) and name not in keep,\n)",
+        f"Keeps the modules as they are{'' if settings.told else '; config is yours'}.", unnamed=_UNNAMED,
+    )  # fmt: skip
+
 
 INC_TORCH = Format("inc-torch", _inc_torch, ("set-local",))
 FX = Format("torch", qconfig_mapping, ("fx", "torch-fx", "qconfig-mapping"))
@@ -138,8 +144,8 @@ FORMATS = (
     Format(_DYNAMIC, lambda s: quantize_dynamic(s) if s.dynamic else None, ("quantize-dynamic",)),
     FX,
     PT2E,
-    Format("torchao", always(_TORCHAO)),
-    Format("torch-per-channel", _per_channel, ("per-channel",), frozenset({"weights_per_tensor"})),
+    Format("torchao", quantize_),
+    Format("torch-per-channel", _per_channel, ("per-channel",), {"weights_per_tensor": "conv|linear"}),
     INC_TORCH,
     INC_BY_NAME,
     PLAIN,

@@ -49,11 +49,6 @@ FOLDABLE = {
     "LeakyReLU", "leaky_relu", "Tanh", "tanh", "Sigmoid", "sigmoid", "Hardswish", "hardswish", "add", "clamp",
 }  # fmt: skip
 """What tools make part of the op before it."""
-_FOLLOWERS = {
-    "maxpool", "avgpool", "adaptiveavgpool", "adaptivemaxpool", "relu", "relu6", "hardtanh", "clamp", "cat",
-    "interpolate", "upsample", "pixelshuffle", "pad", "flip", "stack", "mean", "max", "min",
-}  # fmt: skip
-"""They pass a rounding on and start none."""
 WEIGHTED = {"conv1d": 1, "conv2d": 1, "conv3d": 1, "conv_transpose1d": 1, "conv_transpose2d": 1, "linear": 1}
 """Functions whose weights are an argument, and which."""
 CHANNELS_FIRST = {
@@ -123,9 +118,3 @@ def module_kind(module: nn.Module) -> str:
 
 def has_relu(module: nn.Module) -> bool:
     return "ReLU" in type(module).__name__ and type(module).__name__ not in ("ReLU", "ReLU6", "LeakyReLU", "PReLU")
-
-
-def is_follower(kind: str) -> bool:
-    """Whether an op is rounded only where what it reads is."""
-    bare = kind.lower().replace("_", "")
-    return bare.removesuffix("1d").removesuffix("2d").removesuffix("3d") in _FOLLOWERS

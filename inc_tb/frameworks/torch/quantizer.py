@@ -4,46 +4,48 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import operator
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.ao import quantization as ao
 
-from inc_tb.errors import IncTbError, ModelError
+from inc_tb.errors import IncTbError, ModelError, first_line
 from inc_tb.frameworks.choices import Choices, check_choices
 from inc_tb.frameworks.formats import Settings
 from inc_tb.frameworks.ops import Batch
 from inc_tb.frameworks.registry import describe
-from inc_tb.frameworks.templates import quoted, write
+from inc_tb.frameworks.templates import write
+from inc_tb.frameworks.torch import torchao
 from inc_tb.frameworks.torch.arguments import call, feeds, input_names
-from inc_tb.frameworks.torch.formats import OBSERVERS, RECURRENT, pt2e, qconfig_mapping, quantize_dynamic
+from inc_tb.frameworks.torch.followers import with_followers
+from inc_tb.frameworks.torch.formats import OBSERVERS, RECURRENT, pt2e, qconfig_mapping, quantize_, quantize_dynamic
+from inc_tb.frameworks.torch.fx_calls import FxCall, fx_calls, statements
 from inc_tb.frameworks.torch.grids import is_fake_quantizer
-from inc_tb.frameworks.torch.kinds import function_kind, is_follower, is_passing, is_passing_module, module_kind
 from inc_tb.frameworks.torch.opening import opened
-from inc_tb.frameworks.torch.steps import Names
 from inc_tb.records import Suggestion
 
 _CHOICES: Choices = {
-    "approach": ("auto", "dynamic", "static", "pt2e", "pt2e-dynamic"),
+    "approach": ("auto", "dynamic", "static", "pt2e", "pt2e-dynamic", *torchao.CONFIGS),
     "calibrator": tuple(OBSERVERS),
     "per_channel": (True, False),
     "reduce_range": (True, False),
 }
 _PT2E = ("pt2e", "pt2e-dynamic")
-_TEXTS = {"dynamic": quantize_dynamic, "static": qconfig_mapping, "pt2e": pt2e, "pt2e-dynamic": pt2e}
+_TEXTS = {
+    "dynamic": quantize_dynamic, "static": qconfig_mapping, "pt2e": pt2e, "pt2e-dynamic": pt2e, "torchao": quantize_,
+    "torchao-dynamic": quantize_,
+}  # fmt: skip
 _DYNAMIC = (nn.Linear, *(getattr(nn, name) for name in RECURRENT))
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d)
 
 
 class TorchQuantizer:
-    """Dynamic (`quantize_dynamic`), static (FX graph mode) or PT2E (torchao), with these settings.
+    """Dynamic (`quantize_dynamic`), static (FX graph mode), PT2E or `quantize_` (both torchao), with these settings.
 
     `auto` is static for a model with convolutions and dynamic for others, as is usual for transformers. The best model
     is an object; what is stored beside it is its state_dict.
@@ -52,7 +54,7 @@ class TorchQuantizer:
     def __init__(
         self,
         *,
-        approach: Literal["auto", "dynamic", "static", "pt2e", "pt2e-dynamic"] = "auto",
+        approach: Literal["auto", "dynamic", "static", "pt2e", "pt2e-dynamic", "torchao", "torchao-dynamic"] = "auto",
         calibrator: Literal["histogram", "minmax"] = "histogram",
         per_channel: bool = True,
         reduce_range: bool = True,
@@ -61,17 +63,18 @@ class TorchQuantizer:
             "approach": approach, "calibrator": calibrator, "per_channel": per_channel, "reduce_range": reduce_range,
         }  # fmt: skip
         check_choices(self.settings, _CHOICES)
-        self._calls: dict[str, _FxCall] = {}
+        self._calls: dict[str, FxCall] = {}
 
     def prepare(self, model: Any, folder: Path) -> nn.Module:
         """A copy, ready to run."""
         module = opened(model)
-        if any(_is_quantized(m) for m in module.modules()) or _rounds_in_graph(module):
+        is_done = any(map(is_quantized, module.modules())) or torchao.has_tensors(module)
+        if is_done or _rounds_in_graph(module):
             raise ModelError(f"{describe(model)}: is quantized already; expected the fp32 model.")
         if self.settings["approach"] == "auto":
             has_convolutions = any(isinstance(m, _CONVOLUTIONS) for m in module.modules())
             self.settings["approach"] = "static" if has_convolutions else "dynamic"
-        self._calls = _fx_calls(module) if self.settings["approach"] == "static" else {}
+        self._calls = fx_calls(module) if self.settings["approach"] == "static" else {}
         return copy.deepcopy(module).eval()
 
     def quantize(
@@ -82,33 +85,45 @@ class TorchQuantizer:
         settings: Mapping[str, Any],
         keep: Sequence[str],
     ) -> nn.Module:
+        return self._made(model, calibration, settings, keep, calibrates=True)
+
+    def outline(self, model: nn.Module, example: Batch, settings: Mapping[str, Any], keep: Sequence[str]) -> nn.Module:
+        """The model as `quantize` makes it, with any scales: what is filled with those of one that was saved."""
+        return self._made(model, [example], settings, keep, calibrates=False)
+
+    def _made(
+        self, model: nn.Module, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str], *,
+        calibrates: bool,
+    ) -> nn.Module:  # fmt: skip
         ways = {"dynamic": _dynamic, "static": _static, "pt2e": _pt2e, "pt2e-dynamic": _pt2e}
+        way = ways.get(settings["approach"], _torchao)
         try:
             with _quiet(), torch.no_grad():
-                return ways[settings["approach"]](model, calibration, settings, keep)
+                return way(model, calibration, settings, keep, calibrates)
         except IncTbError:
             raise
         except ModuleNotFoundError as error:
             raise ModelError(f"approach={settings['approach']!r} needs {error.name}: pip install torchao.") from error
         except Exception as error:  # torch raises many unrelated classes
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            raise ModelError(f"{describe(model)}: PyTorch cannot quantize it so: {lines[0]}") from error
+            raise ModelError(f"{describe(model)}: PyTorch cannot quantize it so: {first_line(error)}") from error
 
     def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
-        functions, names = _functions_and_modules(keep, self._calls)
-        kept = [name for name in names if _module(name)]
-        told = {
-            **settings,
-            "functions": [f"{quoted(f.module)}, {_qualified(f.function)}, {f.order}" for f in functions],
-            "whole_model": len(kept) < len(names),
-        }
-        is_dynamic = settings["approach"] in ("dynamic", "pt2e-dynamic")
+        kept = [name for name in keep if _module(name)]
+        told = {**settings, "whole_model": len(kept) < len(keep)}
+        told_as: dict[str, str] = {}
+        if settings["approach"] == "static":
+            followed = with_followers(keep, self._calls)
+            kept = [name for name in followed if name not in self._calls or not self._calls[name].is_passing]
+            told_as = statements(self._calls)
+        is_dynamic = settings["approach"] in ("dynamic", "pt2e-dynamic", "torchao-dynamic")
         known = Settings(settings["per_channel"], "uint8", "int8", is_dynamic, told)
-        return write(_TEXTS[settings["approach"]](known), kept)
+        return write(_TEXTS[settings["approach"]](known), kept, statements=told_as)
 
     def variants(self) -> Sequence[Mapping[str, Any]]:
         base = self.settings
         changes: list[dict[str, Any]] = [{"per_channel": not base["per_channel"]}]
+        if base["approach"] in torchao.CONFIGS:  # a scale for each channel, always
+            changes = [{"approach": "torchao"}] if base["approach"] == "torchao-dynamic" else []
         if base["approach"] == "static":
             changes += [
                 {"calibrator": "minmax" if base["calibrator"] == "histogram" else "histogram"},
@@ -122,7 +137,7 @@ class TorchQuantizer:
         self, settings: Mapping[str, Any], suggestions: Sequence[Suggestion], tensors: Mapping[str, str]
     ) -> Mapping[str, Mapping[str, Any]]:
         found: dict[str, Mapping[str, Any]] = {}
-        if not settings["per_channel"] and settings["approach"] not in _PT2E:
+        if not settings["per_channel"] and settings["approach"] in ("dynamic", "static"):
             found["a scale for each channel of the weights"] = {**settings, "per_channel": True}
         is_clipped = any(s.rule == "clipped_range" for s in suggestions)
         if settings["approach"] == "static" and settings["calibrator"] == "histogram" and is_clipped:
@@ -130,7 +145,7 @@ class TorchQuantizer:
         return found
 
 
-def _is_quantized(module: nn.Module) -> bool:
+def is_quantized(module: nn.Module) -> bool:
     home = type(module).__module__
     is_integer = home.startswith(("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized"))
     return is_integer or is_fake_quantizer(module)
@@ -142,7 +157,11 @@ def _rounds_in_graph(module: nn.Module) -> bool:
 
 
 def _dynamic(
-    model: nn.Module, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
+    model: nn.Module,
+    calibration: Iterable[Batch],
+    settings: Mapping[str, Any],
+    keep: Sequence[str],
+    calibrates: bool,
 ) -> nn.Module:
     kept = {_module(name) for name in keep}
     qconfig = ao.per_channel_dynamic_qconfig if settings["per_channel"] else ao.default_dynamic_qconfig
@@ -157,7 +176,11 @@ def _dynamic(
 
 
 def _static(
-    model: nn.Module, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
+    model: nn.Module,
+    calibration: Iterable[Batch],
+    settings: Mapping[str, Any],
+    keep: Sequence[str],
+    calibrates: bool,
 ) -> nn.Module:
     from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 
@@ -170,21 +193,26 @@ def _static(
         if own == usual:  # others have a fixed grid, such as softmax, or know no scales per channel
             mapping.set_object_type(kind, qconfig)
     mapping.set_global(qconfig)
-    functions, names = _functions_and_modules(keep, _fx_calls(model))
-    for function in functions:
-        mapping.set_module_name_object_type_order(*function, None)
-    for name in names:
-        mapping.set_module_name(_module(name), None)
+    calls = fx_calls(model)
+    for name in with_followers(keep, calls):
+        if name in calls:
+            calls[name].tell(mapping)
+        else:  # a module that is called by others
+            mapping.set_module_name(_module(name), None)
     batches = list(calibration)
     example = tuple(_positional(model, feeds(model, batches[0])))
     prepared = prepare_fx(copy.deepcopy(model), mapping, example)
-    for batch in batches:
+    for batch in batches if calibrates else ():
         prepared(*_positional(model, feeds(model, batch)))
     return convert_fx(prepared)
 
 
 def _pt2e(
-    model: nn.Module, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
+    model: nn.Module,
+    calibration: Iterable[Batch],
+    settings: Mapping[str, Any],
+    keep: Sequence[str],
+    calibrates: bool,
 ) -> nn.Module:
     from torchao.quantization.pt2e import quantize_pt2e
     from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
@@ -198,9 +226,30 @@ def _pt2e(
         quantizer.set_module_name_qconfig(_module(name), None)
     batches = list(calibration)
     prepared = quantize_pt2e.prepare_pt2e(exported(model, batches[0]), quantizer)
-    for batch in batches:
-        call(prepared, feeds(model, batch))
+    if calibrates:
+        for batch in batches:
+            call(prepared, feeds(model, batch))
+    else:  # FX observes weights when it converts, this tool when the model runs
+        _Constants(prepared).run(enable_io_processing=False)
     return quantize_pt2e.convert_pt2e(prepared)
+
+
+class _Constants(fx.Interpreter):  # type: ignore[misc]
+    """Runs what depends on no input."""
+
+    def run_node(self, node: fx.Node) -> Any:
+        is_end = node.op in ("placeholder", "output")
+        return None if is_end or any(self.env[n] is None for n in node.all_input_nodes) else super().run_node(node)
+
+
+def _torchao(
+    model: nn.Module,
+    calibration: Iterable[Batch],
+    settings: Mapping[str, Any],
+    keep: Sequence[str],
+    calibrates: bool,
+) -> nn.Module:
+    return torchao.quantized(model, settings, [_module(name) for name in keep])
 
 
 def exported(model: nn.Module, batch: Batch) -> nn.Module:
@@ -226,78 +275,9 @@ def _module(name: str) -> str:
     return name.partition("/")[0]
 
 
-class _Function(NamedTuple):
-    """A call of a function as FX tells it from others."""
-
-    module: str
-    function: Any
-    order: int
-    """How often it was called there before."""
-
-
-class _FxCall(NamedTuple):
-    """A call as FX sees it."""
-
-    function: _Function | None
-    """None for a module."""
-    sources: frozenset[str]
-    is_follower: bool
-
-
-def _fx_calls(model: nn.Module) -> dict[str, _FxCall]:
-    """By the names of ops."""
-    try:
-        traced = fx.symbolic_trace(model)
-    except Exception:  # noqa: BLE001  the quantization itself will say why
-        return {}
-    names, found, counts = Names(), dict[str, _FxCall](), Counter[tuple[str, Any]]()
-    made_by: dict[fx.Node, frozenset[str]] = {}
-    modules = dict(traced.named_modules())
-    for node in traced.graph.nodes:
-        sources = frozenset(name for argument in node.all_input_nodes for name in made_by.get(argument, ()))
-        made_by[node] = sources
-        if node.op == "call_module" and not is_passing_module(modules[str(node.target)]):
-            name, function, kind = names.of_module(str(node.target)), None, module_kind(modules[str(node.target)])
-        elif node.op in ("call_function", "call_method") and not is_passing(function_kind(node.target).name):
-            kind = function_kind(node.target).name
-            path = next((entry[0] for entry in reversed((node.meta.get("nn_module_stack") or {}).values())), "")
-            name, function = names.of_function(path, kind), _Function(path, node.target, counts[path, node.target])
-            counts[path, node.target] += 1
-        else:
-            continue
-        made_by[node] = frozenset([name])
-        found[name] = _FxCall(function, sources, is_follower(kind) or "BatchNorm" in kind)
-    return found
-
-
-def _with_followers(keep: Sequence[str], calls: Mapping[str, _FxCall]) -> list[str]:
-    """Also what only follows kept ops, such as the activation behind them: FX would round what it makes."""
-    kept = dict.fromkeys(keep)
-    for name, call_ in calls.items():
-        if call_.is_follower and call_.sources and call_.sources <= set(kept):
-            kept[name] = None
-    return list(kept)
-
-
-def _functions_and_modules(keep: Sequence[str], calls: Mapping[str, _FxCall]) -> tuple[list[_Function], list[str]]:
-    """What FX is told to keep in fp32: functions by their place, and the names of ops that are modules, or in one."""
-    names = _with_followers(keep, calls)
-    functions = {name: calls[name].function for name in names if name in calls}
-    return [f for f in functions.values() if f is not None], [name for name in names if functions.get(name) is None]
-
-
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """That these tools will move to torchao one day is not news to the user of a tuning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
-
-
-def _qualified(function: Any) -> str:
-    if isinstance(function, str):  # a method
-        return quoted(function)
-    name = str(getattr(function, "__name__", function))
-    if getattr(operator, name, None) is function:
-        return f"operator.{name}"
-    return f"torch.nn.functional.{name}" if getattr(nn.functional, name, None) is function else f"torch.{name}"

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from inc_tb.frameworks.ops import Site, Unit
+from inc_tb.frameworks.torch.followers import is_follower
 from inc_tb.frameworks.torch.grids import Rounder, fake_quantized
-from inc_tb.frameworks.torch.kinds import is_follower
 from inc_tb.frameworks.torch.match import Match, Matching
 from inc_tb.frameworks.torch.steps import Step
 from inc_tb.frameworks.torch.values import to_numpy

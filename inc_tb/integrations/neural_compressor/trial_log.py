@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from inc_tb.advise.diagnose import diagnose as compare
+from inc_tb.advise.diagnose import compare
 from inc_tb.advise.effects import with_kept
 from inc_tb.frameworks.ops import Batch
 from inc_tb.integrations.neural_compressor.models import name_of, unwrapped
@@ -22,6 +22,7 @@ from inc_tb.integrations.training import reason_of, undisturbed
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.records import Trial
 from inc_tb.sources.neural_compressor.trials import gap_notes
+from inc_tb.store.workspace import put_tables_above
 from inc_tb.store.writer import SummaryWriter
 
 SAMPLES = 32
@@ -166,6 +167,7 @@ class Tuning:
                 if found is not None:
                     writer.add_diagnosis(found)
                 writer.add_trial(trial)
+            put_tables_above(run, self._log.logdir, found)
         except BaseException:
             with suppress(OSError):
                 run.rmdir()  # an empty folder would be taken for a trial

@@ -14,6 +14,7 @@ from inc_tb.integrations.neural_compressor.models import first_samples
 from inc_tb.integrations.neural_compressor.patches import Function, replaced
 from inc_tb.integrations.neural_compressor.trial_log import TrialLog, Tuning, spared
 from inc_tb.records import Trial
+from inc_tb.sources.neural_compressor.snapshot import reduce_range_of
 from inc_tb.sources.neural_compressor.trials import Goal, accuracy_of, as_trial
 
 _GIVEN = "_inc_tb_given"
@@ -89,7 +90,7 @@ class _Watch:
                     if tune_cfg is None:
                         tuning.restart()
                     else:
-                        describe = partial(_trial, strategy, tune_cfg, tune_result)
+                        describe = partial(_trial, strategy, tune_cfg, tune_result, kwargs.get("q_config"))
                         quantized = None if _is_smoothed(strategy, tune_cfg) else strategy.last_qmodel
                         tuning.add(tune_cfg["trial_number"], describe, quantized)
 
@@ -123,7 +124,7 @@ def _tuning(log: TrialLog, strategy: Any) -> Tuning:
     return Tuning(log, reference, lambda: first_samples(reference, source, log.samples))
 
 
-def _trial(strategy: Any, tune_cfg: Any, result: Any, name: str) -> Trial:
+def _trial(strategy: Any, tune_cfg: Any, result: Any, q_config: Any, name: str) -> Trial:
     """As the importer makes it of the history."""
     from neural_compressor import __version__
 
@@ -134,6 +135,7 @@ def _trial(strategy: Any, tune_cfg: Any, result: Any, name: str) -> Trial:
     whole = {
         "tool": f"Neural Compressor {__version__}", "strategy": tuning.strategy, "approach": config.approach,
         "quant_format": config.quant_format,
+        **reduce_range_of({"reduce_range": config.reduce_range}), **reduce_range_of(q_config),
     }  # fmt: skip
     trial = as_trial(name, goal, result, tune_cfg, objectives, whole)
     if _is_smoothed(strategy, tune_cfg):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from inc_tb.advise.configs import is_setting
 from inc_tb.advise.judge import judge
 from inc_tb.frameworks.describe import as_part_of
 from inc_tb.frameworks.ops import Op
@@ -101,10 +102,11 @@ def as_diagnosis(
     ops = [replace(_told(op, collected, dump, files.is_empty), params=sizes.get(op.name, 0)) for op in ops]
     measurements = by_op(ops, collected)
     suggestions, verdicts = judge(measurements, framework)
-    for suggestion in suggestions:  # the tool that they have comes first
-        suggestion.recipes = dict(sorted(suggestion.recipes.items(), key=lambda item: item[0] != "inc"))
     table = _with_their_numbers(op_table(measurements, verdicts), layout, dump, files, framework, fallback_of(tune_cfg))
     table = table.replaced(config_columns(ops, tune_cfg)) if tune_cfg.get("op") else table
+    for suggestion in suggestions:  # of what keeps ops in fp32 the tool that they have comes first
+        if not is_setting(framework, table, suggestion):
+            suggestion.recipes = dict(sorted(suggestion.recipes.items(), key=lambda item: item[0] != "inc"))
     return Diagnosis(
         table,
         suggestions,
@@ -169,7 +171,18 @@ def _with_their_numbers(
         _NO_STEP if dtype else _kept(table, "w_rmse_lsb", row)
         for row, dtype in enumerate(table["weight_dtype"].tolist())
     ]
-    return table.replaced(changed)
+    return _with_ranges(table.replaced(changed))
+
+
+def _with_ranges(table: OpTable) -> OpTable:
+    """Of what only their files tell the smallest and the largest value of."""
+    ranges: dict[str, list[Cell]] = {}
+    for column, low, high in (("w_range", "w_min", "w_max"), ("a_range", "a_min", "a_max")):
+        ranges[column] = [
+            table.why_null(low, row) or table.why_null(high, row) or float(largest - smallest)
+            for row, (smallest, largest) in enumerate(zip(table[low], table[high], strict=True))
+        ]
+    return table.replaced(ranges)
 
 
 def _about(op: str, layout: Layout, dump: Dump, framework: str) -> str:

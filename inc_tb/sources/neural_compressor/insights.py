@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from inc_tb.errors import DataError
+from inc_tb.records import plural
 from inc_tb.sources.imports import find_sources
 from inc_tb.sources.neural_compressor.source import NeuralCompressor
 from inc_tb.sources.neural_compressor.trials import number_of
@@ -55,7 +56,9 @@ def find_registered(home: Path) -> list[Found]:
             with suppress(DataError):  # one that is empty
                 found += [_with(one, told) for one in find_sources(folder) if one.path == folder]
     if not found:
-        raise DataError(f"{path}: none of its {len(known)} workspaces is there any more; expected at least one.")
+        raise DataError(
+            f"{path}: none of its {plural(len(known), 'workspace')} is there any more; expected at least one."
+        )
     return found
 
 

@@ -35,6 +35,7 @@ class Node:
     writes: str
     grid: Quantization | None = None
     """Of what it writes."""
+    module: str = ""
 
 
 @dataclass
@@ -110,7 +111,9 @@ def layout_of(
     else:
         found = Layout(_from_order(tune_cfg, framework), is_guess=True)
     settings = {name: config for cfg in (tune_cfg, q_config) for name, _, config in op_configs(cfg)}
+    modules = {node.name: node.module for node in _from_graph(graph, {node.name for node in found.nodes})}
     for node in found.nodes:
+        node.module = modules.get(node.name, "")
         if node.grid is None:
             node.grid = _grid(settings.get(node.name, {}), ranges.get(node.name))
     return found
@@ -122,7 +125,7 @@ def as_ops(layout: Layout, tune_cfg: Mapping[Any, Any], framework: str) -> list[
         Op(
             node.name, node.type, index, unit=node.name, tensor=node.writes if not layout.is_guess else "",
             inputs=layout.sources(node), weight=_weight(settings.get(node.name, {}), node.type, framework),
-            activation=node.grid if _is_quantized(settings.get(node.name)) else None,
+            activation=node.grid if _is_quantized(settings.get(node.name)) else None, module=node.module,
         )
         for index, node in enumerate(layout.nodes)
     )  # fmt: skip
@@ -166,10 +169,10 @@ def _from_graph(graph: Sequence[GraphNode], known: set[str]) -> Iterable[Node]:
         reads = [written[name] for name in node.inputs]
         if node.type == "Gemm" and f"{node.name}_MatMul" in known:
             between = f"{written[node.name]}_MatMul"
-            yield Node(f"{node.name}_MatMul", "MatMul", reads, between)
-            yield Node(f"{node.name}_Add", "Add", [between], written[node.name])
+            yield Node(f"{node.name}_MatMul", "MatMul", reads, between, module=node.module)
+            yield Node(f"{node.name}_Add", "Add", [between], written[node.name], module=node.module)
         else:
-            yield Node(node.name, node.type, reads, written[node.name])
+            yield Node(node.name, node.type, reads, written[node.name], module=node.module)
 
 
 def _from_order(tune_cfg: Mapping[Any, Any], framework: str) -> list[Node]:

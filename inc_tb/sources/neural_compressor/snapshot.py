@@ -101,6 +101,7 @@ def _session(stored: Mapping[str, Any]) -> Session:
         "strategy": text_of(tuning.get("strategy")),
         "approach": text_of(general.get("approach")),
         "quant_format": text_of(general.get("quant_format")),
+        **reduce_range_of(general),
     }
     attempts: list[TriedConfig] = []
     entries = stored.get("history")
@@ -119,9 +120,16 @@ def _attempt(
     told = number_of(tune_cfg.get("trial_number"))
     number = int(told) if told is not None and 0 <= told < _MOST_TRIALS else place
     name = _free(f"trial-{number:03d}", before)
-    trial = as_trial(name, goal, entry.get("tune_result"), tune_cfg, objectives, config)
+    whole = {**config, **reduce_range_of(q_config)}
+    trial = as_trial(name, goal, entry.get("tune_result"), tune_cfg, objectives, whole)
     trial.notes += gap_notes(number, place)
     return TriedConfig(name, trial, tune_cfg, q_config if isinstance(q_config, dict) else {})
+
+
+def reduce_range_of(config: Any) -> dict[str, bool]:
+    """Whether one bit was left unused, for which it asks the processor unless told."""
+    told = config.get("reduce_range") if isinstance(config, dict) else None
+    return {"reduce_range": told} if isinstance(told, bool) else {}
 
 
 def _find(config: Any, *names: str) -> dict[str, Any]:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from inc_tb.measure.tables import ACTIVATIONS, WEIGHTS
 from inc_tb.records import GraphNode, Trial
 from inc_tb.sources.imported import Imported, ImportedRun
 from inc_tb.sources.neural_compressor.dump import FOLDER
 from inc_tb.sources.neural_compressor.snapshot import place_of, read_log
-from inc_tb.sources.neural_compressor.workspace import HISTORY, TABLES, find_workspaces, read_workspace, tells_trials
+from inc_tb.sources.neural_compressor.workspace import HISTORY, find_workspaces, read_workspace, tells_trials
 from inc_tb.sources.source import Found, name_of, storable
 
 _AS_INSIGHTS = "accuracy as Neural Insights has it; the config is not known"
 
 
 class NeuralCompressor:
-    expected: Sequence[str] = (f"a workspace of Neural Compressor ({HISTORY}, {TABLES[0]}, …)",)
+    expected: Sequence[str] = (f"a workspace of Neural Compressor ({HISTORY}, {ACTIVATIONS.file}, …)",)
 
     def __init__(self, baseline: float | None = None, accuracy: float | None = None) -> None:
         """The accuracies of fp32 and of the quantized model, for a workspace that does not say them."""
@@ -28,7 +29,7 @@ class NeuralCompressor:
             for space in find_workspaces(top):
                 name = name_of(top) if space == top else storable(str(space.relative_to(top)))
                 yield Found(space, name, self)
-        elif path.name in (HISTORY, *TABLES):
+        elif path.name in (HISTORY, ACTIVATIONS.file, WEIGHTS.file):
             yield Found(path.parent, name_of(path.parent), self)
         elif tells_trials(path):
             yield Found(path, name_of(path), self)

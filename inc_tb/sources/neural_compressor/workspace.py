@@ -16,15 +16,15 @@ from inc_tb.records import GraphNode, listed
 from inc_tb.sources.imported import Imported, ImportedRun
 from inc_tb.sources.neural_compressor.diagnosed import NOTHING, Files, as_diagnosis, read_files
 from inc_tb.sources.neural_compressor.dump import FOLDER, INT8
-from inc_tb.sources.neural_compressor.layout import lacking, scales_in
+from inc_tb.sources.neural_compressor.layout import lacking
 from inc_tb.sources.neural_compressor.snapshot import Session, TriedConfig, place_of, read_history, read_log
+from inc_tb.sources.neural_compressor.tables import has_tables
 from inc_tb.sources.neural_compressor.trials import fallback_of, op_configs, settings_of
 from inc_tb.sources.pickles import read_if_there, why_unread
 from inc_tb.sources.profiles import WORKSPACE as PROFILED
 from inc_tb.sources.profiles import import_profile
 
 HISTORY = "history.snapshot"
-TABLES = ("activations_table.csv", "weights_table.csv")
 _MODELS = ("Optimized_model.onnx", "input_model.onnx")
 _LOGS = (".log", ".txt")
 _BEGINNING = 16 << 20
@@ -48,7 +48,7 @@ def find_workspaces(path: Path) -> Iterator[Path]:
 
 
 def is_workspace(folder: Path, files: Sequence[str]) -> bool:
-    if any(name in files for name in (HISTORY, *TABLES)) or (folder / FOLDER).is_dir():
+    if HISTORY in files or has_tables(folder, files) or (folder / FOLDER).is_dir():
         return True
     return any(tells_trials(folder / name) for name in files if name.endswith(_LOGS))
 
@@ -62,12 +62,9 @@ def read_workspace(folder: Path, name: str, graph: Sequence[GraphNode] = ()) -> 
     files, dumped_with = read_files(folder, unread), read_if_there(folder / FOLDER / "cfg.pkl", unread)
     found.note_unread(unread)
     framework = next((s.framework for s in sessions if s.framework), "") or _guess_framework(folder, files)
-    if any(scales_in(attempt.q_config) for attempt in attempts):
-        graph = ()
-    else:
-        configs = [dumped_with, *(attempt.tune_cfg for attempt in attempts)]
-        ops = [*files.ops, *(op for config in configs for op, _, _ in op_configs(config))]
-        graph = _that_fits(graph, ops, found.notes) or _stored_graph(folder, framework, found)
+    configs = [dumped_with, *(attempt.tune_cfg for attempt in attempts)]
+    ops = [*files.ops, *(op for config in configs for op, _, _ in op_configs(config))]
+    graph = _that_fits(graph, ops, found.notes) or _stored_graph(folder, framework, found)
     diagnose = partial(as_diagnosis, framework=framework, graph=graph)
     dumped = None if files.is_empty else _dumped(attempts, dumped_with)
     _add_trials(found, sessions, diagnose, dumped, files)

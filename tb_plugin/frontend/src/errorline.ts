@@ -2,40 +2,63 @@
 
 import { type Column, numberAt, whyNull } from "./records.ts";
 
-interface Jump {
+export interface Jump {
   row: number;
+  /** Infinity where no error arrives, NaN where nobody knows what does. */
   arrived: number;
   total: number;
 }
 
-export const JUMP_DB = 6;
+const JUMP_DB = 6;
 /** A jump that ends above is nobody's problem. */
 export const NORMAL_DB = 25;
-/** As inc_tb/measure/metrics.py says it. */
+/** As inc_tb/measure says it. */
 export const NO_ERROR_ARRIVED = "what reaches this op has no error";
+export const NO_ERROR = "no error at all: both are equal";
+const CLEAN_DB = 100;
 
-/** Ops that leave the signal much worse than they got it, the largest jump first. */
+/** Ops that leave the signal much worse than they got it, or that nothing compared comes before; the worst first. */
 export function jumps(columns: ReadonlyMap<string, Column>, rows: number, most = 3): Jump[] {
   const arrived = columns.get("arrived_sqnr_db");
   const total = columns.get("total_sqnr_db");
   const added = columns.get("added_sqnr_db");
-  const found: Jump[] = [];
+  const found: (Jump & { size: number })[] = [];
   for (let row = 0; row < rows; row++) {
-    const jump = { row, arrived: arrivedAt(arrived, row), total: numberAt(total, row) };
+    const jump = { row, arrived: orClean(arrived, row, NO_ERROR_ARRIVED), total: numberAt(total, row) };
+    const own = orClean(added, row, NO_ERROR);
     // Where inputs of very different size arrive, as in a hard-swish, the small and bad one is hidden behind the others
     // until it is multiplied: such an op adds nothing itself.
-    const isItsOwn = numberAt(added, row) < NORMAL_DB;
-    if (isItsOwn && jump.arrived - jump.total > JUMP_DB && jump.total < NORMAL_DB) found.push(jump);
+    if (!(jump.total < NORMAL_DB) || own >= NORMAL_DB) continue;
+    const before = Number.isNaN(jump.arrived) && Number.isNaN(own) ? NORMAL_DB : jump.arrived;
+    const size = (Number.isNaN(before) ? CLEAN_DB : Math.min(before, CLEAN_DB)) - jump.total;
+    if (Number.isNaN(jump.arrived) || size >= JUMP_DB) found.push({ ...jump, size });
   }
-  const size = ({ arrived, total }: Jump) => Math.min(arrived, 100) - total;
-  return found.sort((a, b) => size(b) - size(a)).slice(0, most);
+  return found
+    .sort((a, b) => b.size - a.size)
+    .slice(0, most)
+    .map(({ size: _, ...jump }) => jump);
 }
 
 /** Without any error the signal to noise has no number; a culprit may well be the first op that is quantized. */
-function arrivedAt(column: Column | undefined, row: number): number {
+function orClean(column: Column | undefined, row: number, reason: string): number {
   const value = numberAt(column, row);
-  const isClean = Number.isNaN(value) && column !== undefined && whyNull(column, row) === NO_ERROR_ARRIVED;
+  const isClean = Number.isNaN(value) && column !== undefined && whyNull(column, row) === reason;
   return isClean ? Number.POSITIVE_INFINITY : value;
+}
+
+export interface Lowest {
+  row: number;
+  value: number;
+}
+
+/** The op with the lowest value, if any has one. */
+export function lowest(column: Column | undefined, rows: number): Lowest | null {
+  let found: Lowest | null = null;
+  for (let row = 0; row < rows; row++) {
+    const value = numberAt(column, row);
+    if (value < (found?.value ?? Number.POSITIVE_INFINITY)) found = { row, value };
+  }
+  return found;
 }
 
 interface Bucket {
@@ -45,7 +68,7 @@ interface Bucket {
   row: number;
 }
 
-/** At most `most` buckets of neighbouring rows with the range of their values; null where there is none. */
+/** At most `most` buckets of neighboring rows with the range of their values; null where there is none. */
 export function buckets(column: Column | undefined, rows: number, most: number): (Bucket | null)[] {
   const count = Math.min(rows, most);
   return Array.from({ length: count }, (_, i) => {

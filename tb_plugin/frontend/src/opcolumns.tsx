@@ -4,12 +4,12 @@ import type { GridCell, GridColumn } from "./components/Grid.tsx";
 import { exactText } from "./csv.ts";
 import { formatNumber, formatRange } from "./format.ts";
 import { type Column, type ColumnSpec, textAt, whyNull } from "./records.ts";
-import { colourOf, type Scale } from "./scale.ts";
+import { colorOf, type Scale } from "./scale.ts";
 
 const WIDTHS: Record<string, number> = { name: 300, type: 120, verdict: 76, reason: 420, block: 160, unit: 160 };
 
 /** The verdict ok in plain words; the others come with a reason. */
-export const OK = "adds no more error than int8 usually does";
+export const OK = "adds no more error than quantizing usually does";
 
 export function labelOf(spec: ColumnSpec): string {
   return spec.label || spec.name;
@@ -82,7 +82,7 @@ export function opCell(
   }
   const value = column.values[row]!;
   if (Number.isNaN(value)) return { content: "–", title: whyNull(column, row, reason), class: "none" };
-  const background = scale ? colourOf(scale.level(value)) : "";
+  const background = scale ? colorOf(scale.level(value)) : "";
   return {
     content: formatNumber(value, column.spec.unit),
     title: `${exactText(column, value)} ${column.spec.unit ?? ""}`,

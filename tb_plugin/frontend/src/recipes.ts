@@ -1,14 +1,18 @@
 // Sets of ops as the configuration of a tool, from the templates that are stored with the suggestions. Writes the same
 // texts as inc_tb/frameworks/templates.py does; tests/data/recipe_cases.json holds both to it.
 
-import { listed } from "./format.ts";
+import { listed, plural } from "./format.ts";
+import { escaped, exactPatterns } from "./patterns.ts";
 import type { Recipe, Suggestion, Trial } from "./records.ts";
 
 export type Tensors = ReadonlyMap<string, string>;
 /** Modules of PyTorch that ops belong to, where the log knows them. */
 export type Modules = ReadonlyMap<string, string>;
+/** What the tool of the model is told of an op instead of a name. */
+export type Statements = ReadonlyMap<string, string>;
 
 const UNKNOWN: Modules = new Map();
+const NO_MODEL: ReadonlySet<string> = new Set();
 
 interface Words {
   name: string;
@@ -17,12 +21,29 @@ interface Words {
   module: string;
 }
 
-export function writeConfig(recipe: Recipe, ops: Iterable<string>, tensors: Tensors, modules = UNKNOWN): string {
-  const words = Array.from(ops, (name) => wordsOf(name, tensors, modules));
-  // The whole model is the module "", and would be kept in fp32.
-  const named = recipe.item.includes("{module}") ? words.filter(({ module }) => module) : words;
-  const items = new Set(named.map((each) => filled(recipe.item, each)));
-  return recipe.before + [...items].join(recipe.between) + recipe.after;
+/** Tools that know patterns get those that match these ops and no others of the `model`. */
+export function writeConfig(
+  recipe: Recipe,
+  ops: Iterable<string>,
+  tensors: Tensors,
+  modules = UNKNOWN,
+  model: ReadonlySet<string> = NO_MODEL,
+  statements: Statements = UNKNOWN,
+): string {
+  const byPattern = takesPatterns(recipe);
+  const items = new Set(byPattern ? exactPatterns(ops, model).map((pattern) => filled(recipe.item, { pattern })) : []);
+  let unnamed = "";
+  for (const name of byPattern ? [] : ops) {
+    const words = wordsOf(name, tensors, modules);
+    const statement = statements.get(name);
+    const own = recipe.of_statement;
+    if (own && statement) for (const line of statement.split("\n")) items.add(own.replace("{statement}", () => line));
+    else if (words.module || !recipe.item.includes("{module}")) items.add(filled(recipe.item, words));
+    // The whole model is the module "", and would be kept in fp32.
+    else unnamed += filled(recipe.unnamed ?? "", words);
+  }
+  if (!items.size) return recipe.before.replace(/\n+$/, "") + recipe.after.replace(/^[,\n]+/, "") + unnamed;
+  return recipe.before + [...items].join(recipe.between) + recipe.after + unnamed;
 }
 
 export function wordsOf(name: string, tensors: Tensors, modules = UNKNOWN): Words {
@@ -30,16 +51,17 @@ export function wordsOf(name: string, tensors: Tensors, modules = UNKNOWN): Word
   // What torch's export calls /Relu is a function at the top, in no module but the whole model.
   const around = path.length > 1 || name.startsWith("/") ? path.slice(0, -1) : path;
   const module = modules.get(name) || around.join(".");
-  return { name, pattern: patternOf(name), tensor: tensors.get(name) || name, module };
+  return { name, pattern: escaped(name), tensor: tensors.get(name) || name, module };
 }
 
-function patternOf(name: string): string {
-  return name.replace(/[\\.^$*+?{}()[\]|]/g, "\\$&");
+function takesPatterns({ item }: Recipe): boolean {
+  const words = item.match(/\{(name|pattern|tensor|module)\}/g) ?? [];
+  return words.length > 0 && words.every((word) => word === "{pattern}");
 }
 
 /** In one go: a name may itself hold the text of a placeholder. */
-function filled(item: string, words: Words): string {
-  return item.replace(/\{(name|pattern|tensor|module)\}/g, (_, word: keyof Words) => JSON.stringify(words[word]));
+function filled(item: string, words: Partial<Words>): string {
+  return item.replace(/\{(name|pattern|tensor|module)\}/g, (_, word: keyof Words) => JSON.stringify(words[word] ?? ""));
 }
 
 export interface Check {
@@ -54,6 +76,7 @@ export function checkNames(
   tensors: Tensors,
   model: ReadonlySet<string>,
   modules = UNKNOWN,
+  statements: Statements = UNKNOWN,
 ): Check[] {
   const missing = ops.filter((name) => !model.has(name));
   const checks = [counted(ops.length, missing, "name", "in the model")];
@@ -64,31 +87,39 @@ export function checkNames(
       text: `without a name of their own in the file, called after what they write: ${listed(nameless)}`,
     });
   }
-  if (recipe.item.includes("{pattern}")) checks.push(checkPatterns(ops, tensors, model));
+  if (recipe.item.includes("{pattern}")) checks.push(checkPatterns(ops, model));
   if (recipe.item.includes("{tensor}")) {
     const unknown = ops.filter((name) => !tensors.get(name));
     checks.push(counted(ops.length, unknown, "tensor", "known from the graph"));
   }
-  if (recipe.item.includes("{module}")) checks.push(checkModules(ops, model, modules));
+  if (recipe.item.includes("{module}")) {
+    const others = recipe.of_statement ? ops.filter((name) => !statements.get(name)) : ops;
+    if (others.length) checks.push(checkModules(others, model, modules));
+  }
   return checks;
 }
 
 function counted(total: number, wrong: string[], what: string, is: string): Check {
   const right = total - wrong.length;
   const verb = total === 1 ? "is" : "are";
-  const text = `${right} of ${total} ${what}${total === 1 ? "" : "s"} ${verb} ${is}`;
+  const text = `${right} of ${plural(total, what)} ${verb} ${is}`;
   return wrong.length ? { ok: false, text: `${text}; not ${listed(wrong)}` } : { ok: true, text };
 }
 
 /** All patterns as one expression: a model may have 20,000 names. */
-function checkPatterns(ops: string[], tensors: Tensors, model: ReadonlySet<string>): Check {
+function checkPatterns(ops: string[], model: ReadonlySet<string>): Check {
   const chosen = new Set(ops);
-  const patterns = [...chosen].map((name) => wordsOf(name, tensors).pattern);
+  const patterns = exactPatterns(chosen, model);
   const matched = new RegExp(`^(?:${patterns.join("|")})$`);
   const others = [...model].filter((name) => !chosen.has(name) && matched.test(name));
   if (others.length) return { ok: false, text: `the patterns also match ${listed(others)}` };
   const missed = ops.filter((name) => !matched.test(name));
-  return counted(ops.length, missed, "pattern", "exact: they match these ops and no others");
+  if (missed.length) return { ok: false, text: `no pattern matches ${listed(missed)}` };
+  if (patterns.length === chosen.size) {
+    return counted(ops.length, missed, "pattern", "exact: they match these ops and no others");
+  }
+  const match = patterns.length === 1 ? "1 pattern matches" : `${patterns.length} patterns match`;
+  return { ok: true, text: `${match} these ${chosen.size} ops and no others` };
 }
 
 /** Modules are guessed from names unless the log knows them, and a module brings everything inside it along. */
@@ -103,10 +134,10 @@ function checkModules(ops: string[], model: ReadonlySet<string>, known: Modules)
     return { ok: false, text: "these names do not look like those of a torch export, so the modules are guesses" };
   }
   const from = isKnown ? "known from the model" : "derived from the op names";
-  const derived = `${modules.size} module ${modules.size === 1 ? "name was" : "names were"} ${from}`;
+  const derived = `${plural(modules.size, "module name was", "module names were")} ${from}`;
   const count = moduleless.length ? `${derived}; in no module, so left out: ${listed(moduleless)}` : derived;
   if (!more.length) return { ok: modules.size > 0, text: count };
-  const ofMore = more.length === 1 ? "1 op that was" : `${more.length} ops that were`;
+  const ofMore = plural(more.length, "op that was", "ops that were");
   return { ok: false, text: `${count}; inside are also ${ofMore} not chosen: ${listed(more)}` };
 }
 

@@ -42,6 +42,7 @@ export interface GraphNode {
   inputs: string[];
   tensor?: string;
   module?: string;
+  statement?: string;
 }
 
 export interface Header {
@@ -95,6 +96,8 @@ export interface Recipe {
   between: string;
   after: string;
   note?: string;
+  of_statement?: string;
+  unnamed?: string;
 }
 
 /** One execution of an op in one of the two models. */
@@ -124,4 +127,5 @@ export interface Trial {
   notes?: string[];
   target?: number | null;
   lower_is_better?: boolean;
+  left_by_tool?: number | null;
 }

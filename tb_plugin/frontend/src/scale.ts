@@ -1,9 +1,9 @@
-// How bad a value is, by its column's direction and normal range. The one place that decides colours of numbers.
+// How bad a value is, by its column's direction and normal range. The one place that decides colors of numbers.
 
 import type { ColumnSpec, NumberColumn } from "./records.ts";
 
 export interface Scale {
-  /** 0 is normal or best, 1 the worst of the column; NaN has no colour. */
+  /** 0 is normal or best, 1 the worst of the column; NaN has no color. */
   level(value: number): number;
   /** The value at level 0 and at level 1. */
   ends: [number, number];
@@ -60,15 +60,15 @@ export function sampled(values: ArrayLike<number>): number[] {
   return low > high ? found : [low, ...found, high];
 }
 
-/** A CSS colour that works in light and dark: nothing at 0, then from amber to red. */
-export function colourOf(level: number): string {
+/** A CSS color that works in light and dark: nothing at 0, then from amber to red. */
+export function colorOf(level: number): string {
   if (!(level > 0)) return "transparent";
   const hue = Math.round(48 - 44 * level);
   return `hsl(${hue} 90% 50% / ${(0.18 + 0.4 * level).toFixed(3)})`;
 }
 
-/** Of a difference: -1 is much worse (red), 0 the same, 1 much better (blue); apart also for the colour-blind. */
-export function differenceColour(level: number): string {
+/** Of a difference: -1 is much worse (red), 0 the same, 1 much better (blue); apart also for the color-blind. */
+export function differenceColor(level: number): string {
   const size = Math.min(1, Math.abs(level));
   if (!(size > 0.01)) return "transparent";
   return `hsl(${level < 0 ? "8 90%" : "212 85%"} 52% / ${(0.1 + 0.45 * size).toFixed(3)})`;

@@ -27,9 +27,9 @@ export const filter = signal(AT_FIRST.filter);
 export const sort = signal(AT_FIRST.sort);
 /** Runs to compare, the base first. */
 export const compared = signal<string[]>([]);
-/** The column that comparisons and the graph's colours show. */
+/** The column that comparisons and the graph's colors show. */
 export const metric = signal(AT_FIRST.metric);
-/** A column of texts that colours the graph instead; comparisons could do nothing with it. */
+/** A column of texts that colors the graph instead; comparisons could do nothing with it. */
 export const paint = signal("");
 /** How the comparison of trials shows its ops; sorted by "name", "largest" or runColumn() of a run. */
 export const matrix = signal(AT_FIRST.matrix);

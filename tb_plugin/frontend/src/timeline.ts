@@ -108,8 +108,8 @@ function kept({ from, to }: Window, whole: Window): Window {
   return { from: start, to: start + span };
 }
 
-/** The types with most time get a colour of their own, worst first; the others share the last one. */
-export function colourIndex(rows: ProfileRow[], most: number): Map<string, number> {
+/** The types with most time get a color of their own, worst first; the others share the last one. */
+export function colorIndex(rows: ProfileRow[], most: number): Map<string, number> {
   const time = new Map<string, number>();
   for (const { op, type = "", spans = [] } of rows) {
     const sum = spans.reduce((all, span) => all + span[3], 0);

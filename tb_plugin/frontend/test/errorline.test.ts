@@ -1,29 +1,59 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { buckets, jumps, NO_ERROR_ARRIVED } from "../src/errorline.ts";
+import { buckets, jumps, lowest, NO_ERROR, NO_ERROR_ARRIVED } from "../src/errorline.ts";
 import { numbers, table } from "./tables.ts";
 
 test("a jump is where much more error leaves than arrives, the largest first", () => {
   const columns = table(
-    numbers("arrived_sqnr_db", [50, 30, 20, Number.NaN, 60, 22]),
-    numbers("total_sqnr_db", [49, 10, 8, 5, 40, 2]),
-    numbers("added_sqnr_db", [50, 17, 9, 5, 24, 38]),
+    numbers("arrived_sqnr_db", [50, 30, 20, 60, 22, 22]),
+    numbers("total_sqnr_db", [49, 10, 8, 40, 2, 16]),
+    numbers("added_sqnr_db", [50, 17, 9, 24, 38, 17]),
   );
-  // row 0 loses 1 dB, row 1 20, row 2 12; row 3 has nothing to compare with; row 4 loses 20 but is healthy at 40;
-  // row 5 adds nothing itself: one of its inputs was bad already
-  assert.deepEqual(jumps(columns, 6), [
+  // row 0 loses 1 dB, row 1 20, row 2 12; row 3 loses 20 but is healthy at 40; row 4 adds nothing itself: one of its
+  // inputs was bad already; row 5 loses just the 6 dB that count
+  assert.deepEqual(jumps(columns, 6, 9), [
     { row: 1, arrived: 30, total: 10 },
     { row: 2, arrived: 20, total: 8 },
+    { row: 5, arrived: 22, total: 16 },
   ]);
   assert.equal(jumps(columns, 6, 1).length, 1);
+  assert.deepEqual(jumps(table(...[...columns.values()].slice(1)), 1), []);
 });
 
-test("the first op that is quantized may be the culprit: no error arrives there", () => {
-  const arrived = numbers("arrived_sqnr_db", [Number.NaN, Number.NaN, 12], {
-    nulls: { [NO_ERROR_ARRIVED]: [[0, 1]], "nothing that is compared reaches this op": [[1, 2]] },
+test("the first op that is quantized may be the culprit: no error arrives there, or nothing that was compared", () => {
+  const arrived = numbers("arrived_sqnr_db", [Number.NaN, Number.NaN, 12, Number.NaN], {
+    nulls: {
+      [NO_ERROR_ARRIVED]: [[0, 1]],
+      "nothing that is compared reaches this op": [
+        [1, 2],
+        [3, 4],
+      ],
+    },
   });
-  const columns = table(arrived, numbers("total_sqnr_db", [10, 9, 8]), numbers("added_sqnr_db", [10, 9, 40]));
-  assert.deepEqual(jumps(columns, 3), [{ row: 0, arrived: Number.POSITIVE_INFINITY, total: 10 }]);
+  const columns = table(arrived, numbers("total_sqnr_db", [10, 3, 8, 5]), numbers("added_sqnr_db", [10, 3, 40, 41]));
+  // the last row is healthy by itself: its error comes from where nothing was compared
+  assert.deepEqual(jumps(columns, 4), [
+    { row: 1, arrived: Number.NaN, total: 3 },
+    { row: 0, arrived: Number.POSITIVE_INFINITY, total: 10 },
+  ]);
+});
+
+test("an op of which nobody knows what it adds is told of, and one that adds nothing is not", () => {
+  const columns = table(
+    numbers("arrived_sqnr_db", [30, 30, Number.NaN]),
+    numbers("total_sqnr_db", [10, 10, 20]),
+    numbers("added_sqnr_db", [Number.NaN, Number.NaN, Number.NaN], { nulls: { [NO_ERROR]: [[1, 2]] } }),
+  );
+  assert.deepEqual(jumps(columns, 3), [
+    { row: 0, arrived: 30, total: 10 },
+    { row: 2, arrived: Number.NaN, total: 20 },
+  ]);
+});
+
+test("the lowest place of the line", () => {
+  assert.deepEqual(lowest(numbers("total_sqnr_db", [Number.NaN, 30, 7, 8]), 4), { row: 2, value: 7 });
+  assert.equal(lowest(numbers("total_sqnr_db", [Number.NaN]), 1), null);
+  assert.equal(lowest(undefined, 1), null);
 });
 
 test("many rows become few buckets that keep the lowest value", () => {

@@ -96,7 +96,7 @@ test("a bar is the larger of |min| and |max|; the median leaves out channels tha
   assert.deepEqual(found!.bars[1]!.sqnrDb, Number.NaN);
 });
 
-test("neighbours share a bar where there is no room; the largest and the worst are kept", () => {
+test("neighbors share a bar where there is no room; the largest and the worst are kept", () => {
   const found = channelBars(channels([0, 0, 0, 0], [1, 5, 2, 3], [10, 20, 30, 7]), new Set([1]), 2);
   assert.deepEqual(found!.bars, [
     { from: 0, to: 2, reach: 5, sqnrDb: 10, marked: true },

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { buildTree } from "../src/graph/group.ts";
-import { COLOURS, kindsOf, OTHER } from "../src/graph/kinds.ts";
+import { COLORS, kindsOf, OTHER } from "../src/graph/kinds.ts";
 import { extremesOf, paintBy } from "../src/graph/paint.ts";
 import type { ColumnSpec, NumberColumn, TextColumn } from "../src/records.ts";
 import { texts } from "./tables.ts";
@@ -32,13 +32,13 @@ test("lowest and highest of each group that has a value", () => {
   assert.equal(found.has("group:/b"), false);
 });
 
-test("a group has the value, the colour and the name of its worst op", () => {
+test("a group has the value, the color and the name of its worst op", () => {
   const higher = numbers({ better: "higher", normal: [25, null] }, 30, 8, 40, 12);
   const paint = paintBy(tree, higher, verdicts, rowOf);
   const mark = paint.markOf(a!);
   assert.equal(mark.text, "8.0 dB");
   assert.equal(mark.worst?.name, "/a/two");
-  assert.equal(mark.colour, paint.markOf(tree.ops[1]!).colour);
+  assert.equal(mark.color, paint.markOf(tree.ops[1]!).color);
   assert.equal(mark.verdict, "bad");
   assert.equal(
     paintBy(tree, numbers({ better: "lower" }, 30, 8, 40, 12), verdicts, rowOf).markOf(a!).worst?.name,
@@ -46,9 +46,9 @@ test("a group has the value, the colour and the name of its worst op", () => {
   );
 });
 
-test("a column that is neither good nor bad has a range and no colour", () => {
+test("a column that is neither good nor bad has a range and no color", () => {
   const mark = paintBy(tree, numbers({ unit: "count" }, 1, 3, 2, 7), undefined, rowOf).markOf(a!);
-  assert.deepEqual({ ...mark }, { text: "1 to 3", colour: "", verdict: "", missing: "", worst: null });
+  assert.deepEqual({ ...mark }, { text: "1 to 3", color: "", verdict: "", missing: "", worst: null });
   assert.equal(paintBy(tree, numbers({ unit: "count" }, 1, 3, 2, 7), undefined, rowOf).markOf(b!).text, "7");
 });
 
@@ -57,7 +57,7 @@ test("ops without a value are neutral and say why", () => {
   const paint = paintBy(tree, numbers(spec, Number.NaN, Number.NaN, Number.NaN, 12), verdicts, rowOf);
   assert.deepEqual(paint.markOf(tree.ops[0]!), {
     text: "",
-    colour: "",
+    color: "",
     missing: "has no weights",
     worst: null,
     verdict: "ok",
@@ -78,43 +78,43 @@ test("by verdict: bad is worse than watch, which is worse than ok", () => {
   assert.equal(paint.markOf(a!).text, "bad");
   assert.equal(paint.markOf(a!).worst?.name, "/a/three");
   assert.equal(paint.markOf(b!).text, "");
-  assert.notEqual(paint.markOf(tree.ops[1]!).colour, paint.markOf(tree.ops[2]!).colour);
+  assert.notEqual(paint.markOf(tree.ops[1]!).color, paint.markOf(tree.ops[2]!).color);
 });
 
-test("by a text: one kind has its colour, several are counted, and ops without one are told", () => {
+test("by a text: one kind has its color, several are counted, and ops without one are told", () => {
   const paint = paintBy(tree, texts("act_dtype", ["int8", "uint8", "int8", "int8"]), verdicts, rowOf);
   assert.deepEqual(paint.kinds, {
     own: [
-      { text: "int8", colour: COLOURS[0] },
-      { text: "uint8", colour: COLOURS[1] },
+      { text: "int8", color: COLORS[0] },
+      { text: "uint8", color: COLORS[1] },
     ],
     others: 0,
   });
   assert.deepEqual(paint.markOf(tree.ops[1]!), {
     text: "uint8",
-    colour: COLOURS[1],
+    color: COLORS[1],
     missing: "",
     worst: null,
     verdict: "watch",
   });
-  const { text, colour, verdict } = paint.markOf(a!);
-  assert.deepEqual([text, colour, verdict], ["2 kinds", "", "bad"]);
-  assert.deepEqual([paint.markOf(b!).text, paint.markOf(b!).colour], ["int8 in 1", COLOURS[0]]);
+  const { text, color, verdict } = paint.markOf(a!);
+  assert.deepEqual([text, color, verdict], ["2 kinds", "", "bad"]);
+  assert.deepEqual([paint.markOf(b!).text, paint.markOf(b!).color], ["int8 in 1", COLORS[0]]);
   assert.equal(paint.markOf(tree.ops[4]!).missing, "the op is not in the op table");
   const alike = paintBy(tree, texts("act_dtype", ["int8", "int8", "int8", ""]), verdicts, rowOf);
   assert.equal(alike.markOf(a!).text, "int8");
   assert.equal(alike.markOf(b!).missing, "none of its ops has a value");
 });
 
-test("the most frequent kinds have a colour each, the others one together", () => {
-  const all = Array.from({ length: COLOURS.length + 3 }, (_, i) => `kind${String(i).padStart(2, "0")}`);
+test("the most frequent kinds have a color each, the others one together", () => {
+  const all = Array.from({ length: COLORS.length + 3 }, (_, i) => `kind${String(i).padStart(2, "0")}`);
   const { own, others } = kindsOf([...all, ...all.slice(3), "", ""]);
   assert.deepEqual(
     own.map(({ text }) => text),
     all.slice(3),
   );
   assert.equal(others, 3);
-  assert.equal(new Set([...own.map(({ colour }) => colour), OTHER]).size, COLOURS.length + 1);
+  assert.equal(new Set([...own.map(({ color }) => color), OTHER]).size, COLORS.length + 1);
   assert.deepEqual(kindsOf(["", ""]), { own: [], others: 0 });
 });
 
@@ -126,18 +126,18 @@ test("letters are legible on every kind, in light and dark", () => {
     [0x30, 0xf1],
     [68, 0xf1],
   ] as const) {
-    for (const colour of [...COLOURS, OTHER]) {
-      const [light, dark] = [luminance(mixed(colour, background)), luminance([letters, letters, letters])].sort(
+    for (const color of [...COLORS, OTHER]) {
+      const [light, dark] = [luminance(mixed(color, background)), luminance([letters, letters, letters])].sort(
         (x, y) => y - x,
       );
-      assert.ok((light! + 0.05) / (dark! + 0.05) > 4.5, `${colour} on ${background}`);
+      assert.ok((light! + 0.05) / (dark! + 0.05) > 4.5, `${color} on ${background}`);
     }
   }
 });
 
-/** The colour over a grey page, by the formula of CSS for hsl(). */
-function mixed(colour: string, background: number): number[] {
-  const [hue, saturation, lightness, alpha] = colour.match(/[\d.]+/g)!.map(Number) as [number, number, number, number];
+/** The color over a gray page, by the formula of CSS for hsl(). */
+function mixed(color: string, background: number): number[] {
+  const [hue, saturation, lightness, alpha] = color.match(/[\d.]+/g)!.map(Number) as [number, number, number, number];
   const l = lightness / 100;
   const chroma = (saturation / 100) * Math.min(l, 1 - l);
   return [0, 8, 4].map((n) => {

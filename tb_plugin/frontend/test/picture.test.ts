@@ -5,7 +5,7 @@ import {
   atFirst,
   boundsOf,
   boxSize,
-  centred,
+  centerd,
   contains,
   fitted,
   notLost,
@@ -106,7 +106,7 @@ test("zooming keeps the point under the mouse and stops at both ends", () => {
 
 test("centring, and moving just enough to show a box", () => {
   const box = { x: 1000, y: 100, width: 48, height: 48 };
-  assert.deepEqual(centred(box, SCREEN, 1), { k: 1, x: 524 - 1024, y: 274 - 124 });
+  assert.deepEqual(centerd(box, SCREEN, 1), { k: 1, x: 524 - 1024, y: 274 - 124 });
   // It ends at 1048, at the edge; the margin is 24.
   assert.deepEqual(showing({ x: 0, y: 0, k: 1 }, box, SCREEN), { k: 1, x: -24, y: 0 });
   assert.deepEqual(showing({ x: -990, y: 0, k: 1 }, box, SCREEN), { k: 1, x: -976, y: 0 });

@@ -10,21 +10,30 @@ function recipe(item: string): Recipe {
   return { tool: "t", label: "T", before: "[", item, between: ",", after: "]", note: "" };
 }
 
-interface Case {
-  recipe: Recipe;
+interface Given {
   ops: string[];
   tensors: Record<string, string>;
   modules: Record<string, string>;
-  text: string;
+  statements: Record<string, string>;
+}
+
+interface Cases {
+  model: string[];
+  given: Given[];
+  recipes: { recipe: Recipe; texts: string[] }[];
 }
 
 test("texts are the same as those of inc_tb.advise.configs", () => {
   const file = new URL("../../../tests/data/recipe_cases.json", import.meta.url);
-  const cases: Case[] = JSON.parse(readFileSync(file, "utf8"));
-  assert.ok(cases.length >= 24);
-  for (const { recipe, ops, tensors, modules, text } of cases) {
-    const known = new Map(Object.entries(modules));
-    assert.equal(writeConfig(recipe, ops, new Map(Object.entries(tensors)), known), text, recipe.tool);
+  const cases: Cases = JSON.parse(readFileSync(file, "utf8"));
+  const model = new Set(cases.model);
+  assert.ok(cases.recipes.length >= 24);
+  for (const { recipe, texts } of cases.recipes) {
+    for (const [i, { ops, tensors, modules, statements }] of cases.given.entries()) {
+      const [known, told] = [new Map(Object.entries(modules)), new Map(Object.entries(statements))];
+      const written = writeConfig(recipe, ops, new Map(Object.entries(tensors)), known, model, told);
+      assert.equal(written, texts[i], recipe.tool);
+    }
   }
 });
 
@@ -68,6 +77,18 @@ test("patterns match their op only, whatever is in its name", () => {
   const names = ["a.b", "aXb", "a[0]", "a0", "line\nbreak"];
   const [, pattern] = checkNames(recipe("{pattern}"), names, NONE, new Set(names));
   assert.deepEqual(pattern, { ok: true, text: "5 of 5 patterns are exact: they match these ops and no others" });
+});
+
+test("ops that repeat are a pattern, as long as it matches no others", () => {
+  const model = new Set([..."01234"].map((i) => `/l.${i}/fc/Gemm`));
+  const [first, , third, fourth] = [...model] as [string, string, string, string];
+  assert.equal(writeConfig(recipe("{pattern}"), model, NONE, NONE, model), '["/l\\\\.\\\\d+/fc/Gemm"]');
+  const most = [first, third, fourth];
+  assert.equal(writeConfig(recipe("{pattern}"), most, NONE, NONE, model), '["/l\\\\.(0|2|3)/fc/Gemm"]');
+  assert.deepEqual(checkNames(recipe("{pattern}"), most, NONE, model)[1], {
+    ok: true,
+    text: "1 pattern matches these 3 ops and no others",
+  });
 });
 
 test("tensors that the graph does not name are said", () => {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { colourOf, makeScale, scaleOf } from "../src/scale.ts";
+import { colorOf, makeScale, scaleOf } from "../src/scale.ts";
 import { numbers } from "./tables.ts";
 
 test("higher is better: normal from 25 up, worst at the bottom", () => {
@@ -23,10 +23,10 @@ test("without a normal range the best value of the column is the start", () => {
   assert.deepEqual([1, 2, 3].map(scale.level), [0, 0.5, 1]);
 });
 
-test("everything normal: no colour anywhere", () => {
+test("everything normal: no color anywhere", () => {
   const scale = makeScale({ name: "sqnr", better: "higher", normal: [25, null] }, [30, 40])!;
   assert.deepEqual(
-    [30, 40].map((value) => colourOf(scale.level(value))),
+    [30, 40].map((value) => colorOf(scale.level(value))),
     ["transparent", "transparent"],
   );
   assert.deepEqual(scale.ends, [25, 25]);
@@ -38,8 +38,8 @@ test("columns that are neither good nor bad have no scale", () => {
 });
 
 test("worse is more opaque and redder", () => {
-  assert.equal(colourOf(0.5), "hsl(26 90% 50% / 0.380)");
-  assert.equal(colourOf(1), "hsl(4 90% 50% / 0.580)");
+  assert.equal(colorOf(0.5), "hsl(26 90% 50% / 0.380)");
+  assert.equal(colorOf(1), "hsl(4 90% 50% / 0.580)");
 });
 
 test("a single value outside the normal range is the worst end, not left out as an outlier", () => {

@@ -262,7 +262,7 @@ test("an older list of runs does not replace a newer one", async () => {
   assert.equal(state.shownRuns.value.length, runs.length);
 });
 
-test("the texts that colour the graph are in the link", () => {
+test("the texts that color the graph are in the link", () => {
   location.hash = "#quantization&p.quantization.paint=act_dtype";
   hashchange();
   assert.equal(state.paint.value, "act_dtype");

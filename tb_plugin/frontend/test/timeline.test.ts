@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { ProfileRow } from "../src/records.ts";
-import { colourIndex, inSight, lanesOf, moved, spanAt, wholeOf, zoomed } from "../src/timeline.ts";
+import { colorIndex, inSight, lanesOf, moved, spanAt, wholeOf, zoomed } from "../src/timeline.ts";
 
 const ROWS: ProfileRow[] = [
   {
@@ -72,9 +72,9 @@ test("moving stops at the ends", () => {
   assert.deepEqual(moved({ from: 70, to: 90 }, 20, WHOLE), { from: 80, to: 100 });
 });
 
-test("types with most time get the first colours, the others share one", () => {
+test("types with most time get the first colors, the others share one", () => {
   assert.deepEqual(
-    [...colourIndex(ROWS, 2)],
+    [...colorIndex(ROWS, 2)],
     [
       ["Conv", 0],
       ["Add", 1],
@@ -82,7 +82,7 @@ test("types with most time get the first colours, the others share one", () => {
     ],
   );
   assert.deepEqual(
-    [...colourIndex(ROWS, 1)],
+    [...colorIndex(ROWS, 1)],
     [
       ["Conv", 0],
       ["Add", 1],

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { buildTree, visibleOf } from "../src/graph/group.ts";
-import { neighbour } from "../src/graph/walk.ts";
+import { neighbor } from "../src/graph/walk.ts";
 
 const tree = buildTree([
   { name: "/in", type: "", inputs: [] },
@@ -14,7 +14,7 @@ const visible = visibleOf(tree, open);
 
 function led(key: string, from: string): string | null | undefined {
   const id = tree.byName.get(from)?.id ?? from;
-  const item = neighbour(key, id, visible, open);
+  const item = neighbor(key, id, visible, open);
   return item === null ? null : item?.label;
 }
 

@@ -13,12 +13,13 @@ _STAGES = {
     "README.md": "onnx",
     "docs/mxnet.md": "mxnet",
     "docs/neural-compressor.md": "neural_compressor",
+    "docs/notebook.md": "onnx",
     "docs/onnx.md": "onnx",
     "docs/page.md": "page",
     "docs/profiling.md": "onnx",
     "docs/pytorch.md": "pytorch",
     "docs/tensorflow.md": "tensorflow",
-    "docs/tuning.md": "onnx",
+    "docs/tuning.md": "tuning",
     "docs/what-it-measures.md": "onnx",
 }
 

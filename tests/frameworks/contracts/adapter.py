@@ -7,7 +7,7 @@ batch and the names of the ops in their order. They subclass TableContract as we
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from inc_tb.errors import MismatchError
+import inc_tb
+from inc_tb.errors import MismatchError, UsageError
 from inc_tb.frameworks.models import open_pair, open_results
 from inc_tb.frameworks.ops import Op, Pair
 from inc_tb.frameworks.protocols import Adapter
@@ -231,6 +232,19 @@ class TableContract:
             step = float(grid.scale.max()) if grid is not None and grid.scale is not None else 0
             np.testing.assert_allclose(pair.reference, reference, rtol=1e-6)
             np.testing.assert_allclose(pair.quantized, quantized, rtol=1e-5, atol=1.01 * step)
+
+    def test_the_wrong_order_is_told_before_anything_is_compared(self, tiny: Tiny) -> None:
+        def no_more() -> Iterator[Mapping[str, npt.NDArray[Any]]]:
+            yield tiny.batch
+            raise AssertionError("a second batch was asked for")
+
+        with pytest.raises(UsageError, match=r"given first, is quantized, and .*Swap the two"):
+            inc_tb.diagnose(tiny.quantized, tiny.reference, no_more())
+
+    def test_one_model_given_twice_is_told(self, tiny: Tiny) -> None:
+        for model in (tiny.reference, tiny.quantized):
+            with pytest.raises(UsageError, match="given twice; expected the fp32 model, then"):
+                inc_tb.diagnose(model, model, tiny.batch)
 
     def test_what_an_op_adds_itself_is_what_its_weights_and_inputs_lose(self, tiny: Tiny, adapter: Adapter) -> None:
         """Neither more than half a step of each makes, nor nothing."""

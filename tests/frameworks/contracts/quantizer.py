@@ -19,6 +19,7 @@ import pytest
 import inc_tb
 from inc_tb.advise.rules import RULES
 from inc_tb.errors import ModelError, UsageError
+from inc_tb.frameworks.carried import Example
 from inc_tb.frameworks.models import digest_model, open_pair, open_results, open_switches
 from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.frameworks.registry import framework_of
@@ -80,6 +81,26 @@ class QuantizerContract:
             return made[key]
 
         return quantize
+
+    # Carried on
+
+    def test_what_it_makes_is_stored_and_loaded(
+        self, tool: Quantizer, tiny: Tiny, prepared: Any, quantize: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        made, kept = quantize(KEPT), [tiny.names[KEPT]]
+        examples = [Example(name, str(array.dtype), list(array.shape)) for name, array in tiny.batch.items()]
+        trial = inc_tb.Trial("trial-001", 1.0, 1.0, kept, dict(tool.settings))
+        tuned = inc_tb.Tuned(
+            1.0, 1.0, True, trial, tmp_path, "", quantized=made, tool=type(tool).__name__, reference=tiny.reference,
+            examples=examples,
+        )  # fmt: skip
+        folder = inc_tb.save(tuned, tmp_path / "model")
+        is_path = isinstance(made, Path)
+        found = inc_tb.load_model(folder, None if is_path else tiny.reference)
+        assert isinstance(found, Path) is is_path
+        assert framework_of(found) is framework_of(made)
+        for then, now in zip(open_results(made)(tiny.batch), open_results(found)(tiny.batch), strict=True):
+            np.testing.assert_array_equal(then, now)
 
     # Settings
 

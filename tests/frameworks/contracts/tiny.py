@@ -82,4 +82,4 @@ class Tiny:
 
     @property
     def wrong_batches(self) -> list[dict[str, Array]]:
-        return [{**self.batch, "nonsense": X}, {self.input: X[:, :3]}]
+        return [{**self.batch, "nonsense": X}, {self.input: X[:, :3]}, {self.input: X.astype(str)}]

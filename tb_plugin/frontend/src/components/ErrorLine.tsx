@@ -1,6 +1,6 @@
 // The sparkline above the table: total error from the model's input to its output.
 
-import { buckets, JUMP_DB, jumps, NORMAL_DB } from "../errorline.ts";
+import { buckets, type Jump, jumps, type Lowest, lowest, NORMAL_DB } from "../errorline.ts";
 import { shorten } from "../format.ts";
 import { type Column, numberAt, textAt } from "../records.ts";
 import { useWidth } from "./useWidth.ts";
@@ -25,6 +25,8 @@ export function ErrorLine({ columns, rows, active, onOpen }: Props) {
   const y = (value: number) => 4 + ((high - Math.min(high, value)) / (high - low)) * (HEIGHT - 8);
   const path = there.map((b, i) => `${i ? "L" : "M"}${x(b.row).toFixed(1)} ${y(b.low).toFixed(1)}`).join("");
   const worst = jumps(columns, rows);
+  const bottom = lowest(total, rows);
+  const culprit = lowest(columns.get("added_sqnr_db"), rows);
   const nameOf = (row: number) => textAt(columns.get("name"), row);
   return (
     <div class="error-line">
@@ -59,26 +61,64 @@ export function ErrorLine({ columns, rows, active, onOpen }: Props) {
         </svg>
       </div>
       <div class="jumps">
-        <span class="muted">
-          {worst.length
-            ? "Total error jumps at"
-            : `No op takes ${JUMP_DB} dB or more to below the normal ${NORMAL_DB} dB`}
-        </span>
+        <span class="muted">{leadOf(worst, bottom)}</span>
         {worst.map(({ row, arrived, total: at }) => (
-          <button
+          <OpLink
             key={row}
-            type="button"
-            class="link"
-            title={`${nameOf(row)}: ${Number.isFinite(arrived) ? `${arrived.toFixed(1)} dB arrive` : "no error arrives"}, ${at.toFixed(1)} dB leave`}
-            onClick={() => onOpen(row)}
-          >
-            {shorten(nameOf(row), 30)}{" "}
-            <span class="muted">
-              {Number.isFinite(arrived) ? arrived.toFixed(0) : "no error"} → {at.toFixed(0)} dB
-            </span>
-          </button>
+            name={nameOf(row)}
+            title={`${nameOf(row)}: ${arrivalOf(arrived)}, ${at.toFixed(1)} dB leave`}
+            text={`${Number.isNaN(arrived) ? "?" : Number.isFinite(arrived) ? arrived.toFixed(0) : "no error"} → ${at.toFixed(0)} dB`}
+            onOpen={() => onOpen(row)}
+          />
         ))}
+        {!worst.length && isBad(bottom) && (
+          <>
+            <OpLink
+              name={nameOf(bottom.row)}
+              title={`${nameOf(bottom.row)}: ${bottom.value.toFixed(1)} dB leave`}
+              text={`${bottom.value.toFixed(0)} dB`}
+              onOpen={() => onOpen(bottom.row)}
+            />
+            {isBad(culprit) && (
+              <>
+                <span class="muted">most is added at</span>
+                <OpLink
+                  name={nameOf(culprit.row)}
+                  title={`${nameOf(culprit.row)}: ${culprit.value.toFixed(1)} dB with correct inputs`}
+                  text={`${culprit.value.toFixed(0)} dB`}
+                  onOpen={() => onOpen(culprit.row)}
+                />
+              </>
+            )}
+          </>
+        )}
       </div>
     </div>
   );
+}
+
+function OpLink({ name, title, text, onOpen }: { name: string; title: string; text: string; onOpen: () => void }) {
+  return (
+    <button type="button" class="link" title={title} onClick={onOpen}>
+      {shorten(name, 30)} <span class="muted">{text}</span>
+    </button>
+  );
+}
+
+function isBad(found: Lowest | null): found is Lowest {
+  return found !== null && found.value < NORMAL_DB;
+}
+
+/** True of every op that has a total, and no claim about others. */
+function leadOf(worst: Jump[], bottom: Lowest | null): string {
+  if (worst.length) {
+    return worst.every(({ arrived }) => Number.isNaN(arrived)) ? "Total error begins at" : "Total error jumps at";
+  }
+  if (!bottom) return "No total error is known";
+  return isBad(bottom) ? "Total error is largest at" : `Normal wherever it was compared: ${NORMAL_DB} dB or more`;
+}
+
+function arrivalOf(arrived: number): string {
+  if (Number.isNaN(arrived)) return "what arrives was not compared";
+  return Number.isFinite(arrived) ? `${arrived.toFixed(1)} dB arrive` : "no error arrives";
 }

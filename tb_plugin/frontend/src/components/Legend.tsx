@@ -1,15 +1,15 @@
 import { withUnit } from "../format.ts";
 import { labelOf } from "../opcolumns.tsx";
 import type { ColumnSpec } from "../records.ts";
-import { colourOf, type Scale } from "../scale.ts";
+import { colorOf, type Scale } from "../scale.ts";
 
 const STEPS = [0.05, 0.25, 0.5, 0.75, 1];
 
-/** What the colours of a column mean. */
+/** What the colors of a column mean. */
 export function Legend({ spec, scale }: { spec: ColumnSpec; scale: Scale | null }) {
   if (!scale) return null;
   const [best, worst] = scale.ends;
-  const bar = `linear-gradient(90deg, ${STEPS.map(colourOf).join(", ")})`;
+  const bar = `linear-gradient(90deg, ${STEPS.map(colorOf).join(", ")})`;
   const sign = spec.better === "higher" ? "≥" : "≤";
   return (
     <span class="legend">

@@ -100,7 +100,7 @@ function placed(box: Box, mark: Mark | null) {
     transform: `translate(${box.x}px, ${box.y}px)`,
     width: `${box.width}px`,
     height: `${NODE_HEIGHT}px`,
-    ...(mark?.colour ? { "--graph-colour": mark.colour } : {}),
+    ...(mark?.color ? { "--graph-color": mark.color } : {}),
   };
 }
 

@@ -1,7 +1,7 @@
 // The keyboard: on a node along the edges, on the picture to move it.
 
 import { active, fit, goTo, type Picture, pan, zoomIn, zoomOut } from "./model.ts";
-import { neighbour } from "./walk.ts";
+import { neighbor } from "./walk.ts";
 
 const STEP = 60;
 
@@ -21,7 +21,7 @@ export function onKey(event: KeyboardEvent, shown: Picture): void {
   else if (event.key === "0") fit();
   else if (move && (!isOnNode || event.shiftKey)) pan(...move);
   else if (isOnNode) {
-    const next = neighbour(event.key, active.value, shown.visible, shown.open);
+    const next = neighbor(event.key, active.value, shown.visible, shown.open);
     if (next === undefined) return;
     if (next) goTo(next, true);
   } else return;

@@ -1,9 +1,9 @@
-// The texts of a column as kinds of ops: the most frequent ones have a colour each, the others share one.
+// The texts of a column as kinds of ops: the most frequent ones have a color each, the others share one.
 
 import { natural } from "../records.ts";
 
 /** For nodes on light and dark pages, with the page's letters legible on each. No red, which means bad elsewhere. */
-export const COLOURS = [
+export const COLORS = [
   "hsl(212 90% 52% / 0.4)",
   "hsl(30 95% 52% / 0.42)",
   "hsl(145 70% 40% / 0.42)",
@@ -19,23 +19,23 @@ export const OTHER = "hsl(0 0% 50% / 0.3)";
 
 interface Kind {
   text: string;
-  colour: string;
+  color: string;
 }
 
 export interface Kinds {
-  /** Those with a colour of their own, in the order of their texts: so they keep it while their counts change. */
+  /** Those with a color of their own, in the order of their texts: so they keep it while their counts change. */
   own: Kind[];
-  /** How many share the colour OTHER. */
+  /** How many share the color OTHER. */
   others: number;
 }
 
 export function kindsOf(texts: string[]): Kinds {
   const counts = new Map<string, number>();
   for (const text of texts) if (text) counts.set(text, (counts.get(text) ?? 0) + 1);
-  const frequent = [...counts].sort(([a, m], [b, n]) => n - m || natural.compare(a, b)).slice(0, COLOURS.length);
+  const frequent = [...counts].sort(([a, m], [b, n]) => n - m || natural.compare(a, b)).slice(0, COLORS.length);
   const own = frequent
     .map(([text]) => text)
     .sort(natural.compare)
-    .map((text, i) => ({ text, colour: COLOURS[i]! }));
+    .map((text, i) => ({ text, color: COLORS[i]! }));
   return { own, others: counts.size - own.length };
 }

@@ -16,7 +16,7 @@ import {
   visibleOf,
 } from "./group.ts";
 import { type Layout, layOut, stopLayout } from "./layout.ts";
-import { atFirst, type Camera, centred, fitted, notLost, type Size, showing, zoomed } from "./picture.ts";
+import { atFirst, type Camera, centerd, fitted, notLost, type Size, showing, zoomed } from "./picture.ts";
 
 export interface Picture {
   tree: Tree;
@@ -26,7 +26,7 @@ export interface Picture {
 }
 
 /** Where the camera goes when a new layout is there: to the start, to an item, or so that an item stays in place. */
-type Aim = { to: "start" } | { to: "centre" | "hold"; item: Item };
+type Aim = { to: "start" } | { to: "center" | "hold"; item: Item };
 
 type Work = { state: "idle" } | { state: "busy"; items: number } | { state: "failed"; message: string };
 
@@ -49,7 +49,7 @@ let lastRows: GraphNode[] | null = null;
 let lastTree: Tree | null = null;
 let wanted: { tree: Tree; open: ReadonlySet<string>; aim: Aim } | null = null;
 
-/** Trials of one model share their tree, so that changing the run changes colours and nothing else. */
+/** Trials of one model share their tree, so that changing the run changes colors and nothing else. */
 export function treeOf(rows: GraphNode[]): Tree {
   if (!lastTree || !lastRows || (rows !== lastRows && JSON.stringify(rows) !== JSON.stringify(lastRows))) {
     lastTree = buildTree(rows);
@@ -64,7 +64,7 @@ export function begin(tree: Tree, selected: Op | undefined): void {
   for (const id of selected ? groupsAround(selected) : []) open.add(id);
   active.value = "";
   picture.value = null;
-  void show(tree, open, selected ? { to: "centre", item: selected } : { to: "start" });
+  void show(tree, open, selected ? { to: "center", item: selected } : { to: "start" });
 }
 
 async function show(tree: Tree, open: ReadonlySet<string>, aim: Aim): Promise<void> {
@@ -119,8 +119,8 @@ function takeAim(aim: Aim, { layout, visible, open }: Picture, before: Picture |
   }
   const box = layout.boxes.get(aim.item.id);
   if (!box) return;
-  if (aim.to === "centre") {
-    camera.value = centred(box, screen.value, legibleSize());
+  if (aim.to === "center") {
+    camera.value = centerd(box, screen.value, legibleSize());
     return;
   }
   const was = before?.layout.boxes.get(aim.item.id) ?? box;
@@ -148,9 +148,9 @@ export function reveal(item: Item): void {
   const { tree, open } = wanted;
   active.value = item.id;
   const closed = groupsAround(item).filter((id) => !open.has(id));
-  if (closed.length) void show(tree, new Set([...open, ...closed]), { to: "centre", item });
-  else if (picture.value?.open === open) takeAim({ to: "centre", item }, picture.value, null);
-  else wanted.aim = { to: "centre", item };
+  if (closed.length) void show(tree, new Set([...open, ...closed]), { to: "center", item });
+  else if (picture.value?.open === open) takeAim({ to: "center", item }, picture.value, null);
+  else wanted.aim = { to: "center", item };
 }
 
 export function openAll(): void {

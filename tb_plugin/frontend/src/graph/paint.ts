@@ -1,9 +1,9 @@
-// What a column says about ops and groups: the value as text and its colour; of a group the worst or only one.
+// What a column says about ops and groups: the value as text and its color; of a group the worst or only one.
 
 import { plural, withUnit } from "../format.ts";
 import { VERDICTS } from "../order.ts";
 import { type Column, type ColumnSpec, type NumberColumn, numberAt, textAt, whyNull } from "../records.ts";
-import { colourOf, type Scale, scaleOf } from "../scale.ts";
+import { colorOf, type Scale, scaleOf } from "../scale.ts";
 import type { Item, Op, Tree } from "./group.ts";
 import { type Kinds, kindsOf, OTHER } from "./kinds.ts";
 
@@ -17,7 +17,7 @@ interface Extremes {
 export interface Mark {
   /** The value with its unit; empty where there is none. */
   text: string;
-  colour: string;
+  color: string;
   /** bad, watch, ok or nothing; of a group, the worst. */
   verdict: string;
   /** Why there is no value, where that is known. */
@@ -29,7 +29,7 @@ export interface Mark {
 export interface Paint {
   spec: ColumnSpec;
   scale: Scale | null;
-  /** What the colours of a column of texts mean. */
+  /** What the colors of a column of texts mean. */
   kinds: Kinds | null;
   markOf: (item: Item) => Mark;
 }
@@ -40,8 +40,8 @@ const VERDICT_LEVELS: Record<string, number> = { bad: 1, watch: 0.3, ok: 0 };
 const NOT_THERE = "the op is not in the op table";
 const NONE_INSIDE = "none of its ops has a value";
 
-function verdictColour(verdict: string): string {
-  return colourOf(VERDICT_LEVELS[verdict] ?? 0);
+function verdictColor(verdict: string): string {
+  return colorOf(VERDICT_LEVELS[verdict] ?? 0);
 }
 
 /** Lowest and highest value below each group that has any; values by position of the op, NaN for none. */
@@ -97,11 +97,11 @@ export function paintBy(
     const kinds = kindsOf(texts);
     return paint({ scale: null, kinds }, kindMarks(tree, rows, texts, kinds));
   }
-  const own = Object.keys(VERDICT_LEVELS).map((text) => ({ text, colour: verdictColour(text) }));
+  const own = Object.keys(VERDICT_LEVELS).map((text) => ({ text, color: verdictColor(text) }));
   return paint({ scale: null, kinds: { own, others: 0 } }, (item) => {
     const text = verdictOf(item);
     const worst = item.kind === "group" ? (worstOf(item) ?? null) : null;
-    return { text, colour: verdictColour(text), missing: "", worst };
+    return { text, color: verdictColor(text), missing: "", worst };
   });
 }
 
@@ -119,27 +119,27 @@ function numberMarks(
     const value = values[op.index]!;
     const row = rows[op.index]!;
     if (Number.isNaN(value)) {
-      return { text: "", colour: "", missing: row < 0 ? NOT_THERE : whyNull(column, row, reason), worst: null };
+      return { text: "", color: "", missing: row < 0 ? NOT_THERE : whyNull(column, row, reason), worst: null };
     }
-    const colour = scale ? colourOf(scale.level(value)) : "";
-    return { text: withUnit(value, spec.unit), colour, missing: "", worst: null };
+    const color = scale ? colorOf(scale.level(value)) : "";
+    return { text: withUnit(value, spec.unit), color, missing: "", worst: null };
   };
   return (item) => {
     if (item.kind === "op") return ofOp(item);
     const found = extremes.get(item.id);
-    if (!found) return { text: "", colour: "", missing: NONE_INSIDE, worst: null };
+    if (!found) return { text: "", color: "", missing: NONE_INSIDE, worst: null };
     if (spec.better) {
       const worst = spec.better === "higher" ? found.low : found.high;
       return { ...ofOp(worst), worst };
     }
     const [low, high] = [found.low, found.high].map((op) => withUnit(values[op.index]!, spec.unit));
-    return { text: low === high ? low! : `${low} to ${high}`, colour: "", missing: "", worst: null };
+    return { text: low === high ? low! : `${low} to ${high}`, color: "", missing: "", worst: null };
   };
 }
 
 function kindMarks(tree: Tree, rows: number[], texts: string[], kinds: Kinds): MarkOf {
-  const colours = new Map(kinds.own.map(({ text, colour }) => [text, colour]));
-  const colourOfKind = (text: string) => colours.get(text) ?? OTHER;
+  const colors = new Map(kinds.own.map(({ text, color }) => [text, color]));
+  const colorOfKind = (text: string) => colors.get(text) ?? OTHER;
   const inside = new Map<string, { known: number; kinds: Set<string> }>();
   for (const op of tree.ops) {
     const text = texts[op.index]!;
@@ -155,15 +155,15 @@ function kindMarks(tree: Tree, rows: number[], texts: string[], kinds: Kinds): M
   return (item) => {
     if (item.kind === "op") {
       const text = texts[item.index]!;
-      if (text) return { text, colour: colourOfKind(text), missing: "", worst: null };
-      return { text, colour: "", missing: rows[item.index]! < 0 ? NOT_THERE : "", worst: null };
+      if (text) return { text, color: colorOfKind(text), missing: "", worst: null };
+      return { text, color: "", missing: rows[item.index]! < 0 ? NOT_THERE : "", worst: null };
     }
     const found = inside.get(item.id);
-    if (!found) return { text: "", colour: "", missing: NONE_INSIDE, worst: null };
+    if (!found) return { text: "", color: "", missing: NONE_INSIDE, worst: null };
     const [only, ...others] = found.kinds;
-    if (others.length) return { text: plural(found.kinds.size, "kind"), colour: "", missing: "", worst: null };
+    if (others.length) return { text: plural(found.kinds.size, "kind"), color: "", missing: "", worst: null };
     // A group of which one op is int8 is not int8.
     const text = found.known < item.ops ? `${only} in ${found.known}` : only!;
-    return { text, colour: colourOfKind(only!), missing: "", worst: null };
+    return { text, color: colorOfKind(only!), missing: "", worst: null };
   };
 }

@@ -116,7 +116,7 @@ export function notLost(camera: Camera, all: Size, screen: Size): Camera {
   return { k, x: keep(x, k * all.width, screen.width), y: keep(y, k * all.height, screen.height) };
 }
 
-export function centred(box: Box, screen: Size, k: number): Camera {
+export function centerd(box: Box, screen: Size, k: number): Camera {
   return {
     k,
     x: screen.width / 2 - k * (box.x + box.width / 2),

@@ -1,7 +1,7 @@
 import type { Item, Visible } from "./group.ts";
 
 /** Where a key leads from an item; null stays, undefined is no key of ours. */
-export function neighbour(
+export function neighbor(
   key: string,
   from: string,
   { items, edges }: Visible,

@@ -1,9 +1,9 @@
-// The model's graph, coloured by a column of the op table. Loaded when its tab is opened, with all that it needs.
+// The model's graph, colored by a column of the op table. Loaded when its tab is opened, with all that it needs.
 
 import { useEffect, useRef } from "preact/hooks";
 import { Empty, Loaded } from "../components/Status.tsx";
 import { Canvas } from "../graph/Canvas.tsx";
-import { ColourBy, Colours, usePaint } from "../graph/Colours.tsx";
+import { ColorBy, Colors, usePaint } from "../graph/Colors.tsx";
 import { FindOp } from "../graph/FindOp.tsx";
 import type { Item, Op, Tree } from "../graph/group.ts";
 import * as model from "../graph/model.ts";
@@ -81,7 +81,7 @@ function Toolbar({ tree, paint, selected }: { tree: Tree; paint: Paint | null; s
           state.openOp(op.name);
         }}
       />
-      <ColourBy />
+      <ColorBy />
       <button type="button" disabled={!tree.groups.size} onClick={model.openAll}>
         Expand all
       </button>
@@ -90,7 +90,7 @@ function Toolbar({ tree, paint, selected }: { tree: Tree; paint: Paint | null; s
       </button>
       <Seen ops={tree.ops.length} />
       <span class="spacer" />
-      {paint && <Colours paint={paint} />}
+      {paint && <Colors paint={paint} />}
     </div>
   );
 }
@@ -108,7 +108,7 @@ function ViewButtons({ selected }: { selected: Op | undefined }) {
         Fit
       </button>
       <button type="button" disabled={!selected} onClick={() => selected && model.reveal(selected)}>
-        Centre selection
+        Center selection
       </button>
     </div>
   );

@@ -8,7 +8,7 @@ import { numberAt, textAt } from "../records.ts";
 import * as state from "../state.ts";
 import { Facts } from "./detail/Facts.tsx";
 import { OtherRuns } from "./detail/OtherRuns.tsx";
-import { ErrorBars, Neighbours } from "./detail/Path.tsx";
+import { ErrorBars, Neighbors } from "./detail/Path.tsx";
 import { Tensor } from "./detail/Tensor.tsx";
 import { Times } from "./detail/Times.tsx";
 
@@ -85,7 +85,7 @@ function Body({ name }: { name: string }) {
       {state.histograms(name).state !== "loading" && (
         <>
           <Facts title="Quantization" names={QUANTIZATION} row={row} />
-          <Neighbours name={name} />
+          <Neighbors name={name} />
           <OtherRuns name={name} />
           <Times name={name} row={row} />
         </>

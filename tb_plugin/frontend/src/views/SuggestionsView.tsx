@@ -46,7 +46,7 @@ function NotMeasured() {
 
 function NoSuggestions() {
   return (
-    <Empty title="No suggestions: no op adds more error than int8 usually does">
+    <Empty title="No suggestions: no op adds enough error to be worth a change">
       <p>
         If the accuracy fell all the same, many small errors may add up: see where the total error grows, or compare
         with other trials.

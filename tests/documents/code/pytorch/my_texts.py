@@ -1,12 +1,15 @@
 """A tiny classifier of texts, and its training."""
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, TrainingArguments
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast, TrainingArguments
 
 arguments = TrainingArguments(
     "checkpoints", max_steps=2, per_device_train_batch_size=8, use_cpu=True, report_to="none", save_strategy="no",
     eval_strategy="steps", eval_steps=2, disable_tqdm=True,
 )  # fmt: skip
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]")))
 texts = [{"input_ids": torch.randint(0, 40, (10,)), "labels": i % 2} for i in range(16)]
 
 

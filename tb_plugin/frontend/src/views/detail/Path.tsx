@@ -48,13 +48,13 @@ function Bar({ column, row, reason }: { column: Column; row: number; reason: Col
   );
 }
 
-export function Neighbours({ name }: { name: string }) {
+export function Neighbors({ name }: { name: string }) {
   return (
     <section class="d-section" aria-label="Edge">
       <h3>Its edge</h3>
       <Loaded of={state.record("graph")} what="the graph">
         {({ rows }) => {
-          const found = neighbours(rows, name);
+          const found = neighbors(rows, name);
           return (
             <>
               <Links title="reads from" names={found.producers} none="the model's input" />
@@ -82,7 +82,7 @@ function Links({ title, names, none }: { title: string; names: string[]; none: s
   );
 }
 
-function neighbours(rows: GraphNode[], name: string): { producers: string[]; consumers: string[] } {
+function neighbors(rows: GraphNode[], name: string): { producers: string[]; consumers: string[] } {
   return {
     producers: [...new Set(rows.find((node) => node.name === name)?.inputs)],
     consumers: rows.filter(({ inputs }) => inputs.includes(name)).map((node) => node.name),

@@ -79,7 +79,7 @@ function rangeSentence({ limits, step }: HistogramRow, outside: number | null): 
   return `Each channel has a scale of its own. Dashed: the widest of them holds ${range}.${share}`;
 }
 
-/** Values just outside are rounded to the end of the range, as others are to their neighbours. */
+/** Values just outside are rounded to the end of the range, as others are to their neighbors. */
 function clearlySentence(histogram: HistogramRow, outside: number | null): string {
   const clearly = outside && histogram.step ? shareOutside(histogram, histogram.step / 2) : null;
   return clearly === null

@@ -1,4 +1,4 @@
-// Above the op table: what passes, what the colours mean, which columns, and the table as text.
+// Above the op table: what passes, what the colors mean, which columns, and the table as text.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";

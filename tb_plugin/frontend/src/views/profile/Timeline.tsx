@@ -6,8 +6,8 @@ import { formatTime, plural } from "../../format.ts";
 import { fusedText, OUTSIDE } from "../../profile.ts";
 import type { ProfileRow } from "../../records.ts";
 import { dark } from "../../tensorboard.ts";
-import { colourIndex, type Lane, lanesOf, wholeOf } from "../../timeline.ts";
-import { heightOf, MOST_COLOURS, paint, paletteOf } from "./draw.ts";
+import { colorIndex, type Lane, lanesOf, wholeOf } from "../../timeline.ts";
+import { heightOf, MOST_COLORS, paint, paletteOf } from "./draw.ts";
 import { type Hit, onKey, type Sight, usePointer, useSight } from "./sight.ts";
 
 interface Props {
@@ -31,7 +31,7 @@ export function Timeline({ rows, chosen, onOpen }: Props) {
 
 function Lanes({ rows, lanes, chosen, onOpen }: Props & { lanes: Lane[] }) {
   const whole = useMemo(() => wholeOf(lanes), [lanes]);
-  const colours = useMemo(() => colourIndex(rows, MOST_COLOURS), [rows]);
+  const colors = useMemo(() => colorIndex(rows, MOST_COLORS), [rows]);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [box, width] = useWidth(800, 200);
   const sight = useSight(whole);
@@ -40,17 +40,17 @@ function Lanes({ rows, lanes, chosen, onOpen }: Props & { lanes: Lane[] }) {
   useLayoutEffect(() => {
     if (!canvas.current) return;
     const nameOf = (row: number) => rows[row]!.op || OUTSIDE;
-    const colourOf = (row: number) => colours.get(rows[row]!.type ?? "") ?? MOST_COLOURS;
+    const colorOf = (row: number) => colors.get(rows[row]!.type ?? "") ?? MOST_COLORS;
     const hovered = hit ? hit.lane.rows[hit.span] : -1;
     const isChosen = (row: number) => row === hovered || row === chosen;
-    paint(canvas.current, { lanes, window: sight.shown, width, dark: dark.value, colourOf, nameOf, isChosen });
+    paint(canvas.current, { lanes, window: sight.shown, width, dark: dark.value, colorOf, nameOf, isChosen });
   });
 
   return (
     <section class="pf-timeline" aria-label="Timeline of one run">
       <div class="pf-timeline-bar">
         <h2>Timeline</h2>
-        <TypeLegend colours={colours} />
+        <TypeLegend colors={colors} />
         <span class="spacer" />
         <span class="muted">
           {formatTime(sight.shown.from)} to {formatTime(sight.shown.to)}
@@ -108,16 +108,16 @@ function ZoomButtons({ sight }: { sight: Sight }) {
   );
 }
 
-function TypeLegend({ colours }: { colours: ReadonlyMap<string, number> }) {
+function TypeLegend({ colors }: { colors: ReadonlyMap<string, number> }) {
   const palette = paletteOf(dark.value);
-  const own = [...colours].filter(([, i]) => i < MOST_COLOURS);
-  const others = colours.size - own.length;
+  const own = [...colors].filter(([, i]) => i < MOST_COLORS);
+  const others = colors.size - own.length;
   const items = [
     ...own.map(([type, i]) => ({ label: type || "unknown type", i })),
-    ...(others ? [{ label: plural(others, "other type"), i: MOST_COLOURS }] : []),
+    ...(others ? [{ label: plural(others, "other type"), i: MOST_COLORS }] : []),
   ];
   return (
-    <ul class="pf-legend" aria-label="Colours of the types">
+    <ul class="pf-legend" aria-label="Colors of the types">
       {items.map(({ label, i }) => (
         <li key={label}>
           <span class="pf-swatch" style={{ background: palette[i]! }} aria-hidden="true" />

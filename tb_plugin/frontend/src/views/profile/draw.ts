@@ -12,7 +12,7 @@ const GAP = 3;
 const LIGHT = ["#1f6fb8", "#b5500b", "#2a7d3f", "#8a3fa0", "#b3261e", "#0f7575", "#7a5c00", "#5a4fcf", "#666d75"];
 const DARK = ["#6db7ff", "#ffa35c", "#8fdc9f", "#d9a3ec", "#ff9d94", "#6fd6d6", "#e6cc6b", "#b5adff", "#b9bec4"];
 
-export const MOST_COLOURS = LIGHT.length - 1;
+export const MOST_COLORS = LIGHT.length - 1;
 
 export function paletteOf(dark: boolean): string[] {
   return dark ? DARK : LIGHT;
@@ -31,7 +31,7 @@ export interface Picture {
   window: Window;
   width: number;
   dark: boolean;
-  colourOf: (row: number) => number;
+  colorOf: (row: number) => number;
   nameOf: (row: number) => string;
   /** Spans of these stand out. */
   isChosen: (row: number) => boolean;
@@ -52,22 +52,22 @@ export function paint(canvas: HTMLCanvasElement, picture: Picture): void {
   const pen = canvas.getContext("2d");
   if (!pen) return;
   const css = getComputedStyle(canvas);
-  const colour = (name: string) => css.getPropertyValue(name).trim();
+  const color = (name: string) => css.getPropertyValue(name).trim();
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, width, height);
   pen.font = `11px ${css.fontFamily}`;
   pen.textBaseline = "middle";
-  paintAxis(pen, picture, height, colour("--line"), colour("--muted"));
+  paintAxis(pen, picture, height, color("--line"), color("--muted"));
   lanes.forEach((lane, i) => {
     const top = i * laneHeight(lanes.length);
-    pen.fillStyle = colour("--text");
+    pen.fillStyle = color("--text");
     pen.textAlign = "left";
     pen.fillText(`${lane.model} thread ${lane.thread}`, 0, top + laneHeight(lanes.length) / 2, GUTTER - 6);
     pen.save();
     pen.beginPath();
     pen.rect(GUTTER, top, width - GUTTER, laneHeight(lanes.length));
     pen.clip();
-    paintLane(pen, picture, lane, top, colour("--text"));
+    paintLane(pen, picture, lane, top, color("--text"));
     pen.restore();
   });
 }
@@ -86,8 +86,8 @@ function paintAxis(pen: CanvasRenderingContext2D, picture: Picture, height: numb
 }
 
 function paintLane(pen: CanvasRenderingContext2D, picture: Picture, lane: Lane, top: number, outline: string): void {
-  const { window: shown, width, dark, colourOf, nameOf, isChosen } = picture;
-  const colours = paletteOf(dark);
+  const { window: shown, width, dark, colorOf, nameOf, isChosen } = picture;
+  const colors = paletteOf(dark);
   const perUs = (width - GUTTER) / (shown.to - shown.from);
   const height = laneHeight(picture.lanes.length) - GAP;
   const [first, last] = inSight(lane, shown);
@@ -99,7 +99,7 @@ function paintLane(pen: CanvasRenderingContext2D, picture: Picture, lane: Lane, 
     const chosen = isChosen(row);
     // Thousands of spans share a pixel when all are in sight; one of them is enough.
     if (x + wide < painted && !chosen) continue;
-    pen.fillStyle = colours[colourOf(row)]!;
+    pen.fillStyle = colors[colorOf(row)]!;
     pen.fillRect(x, top, Math.max(0.75, wide - (wide > 3 ? 1 : 0)), height);
     painted = Math.floor(x + Math.max(1, wide));
     if (chosen) {

@@ -10,7 +10,7 @@ import { ConfigBox } from "./ConfigBox.tsx";
 import { Evidence } from "./Evidence.tsx";
 import { useInSight } from "./insight.ts";
 import { Effects, Tried, triedWith } from "./Outcome.tsx";
-import { configOf, tool } from "./setup.ts";
+import { configOf, toolFor } from "./setup.ts";
 
 export function Article({ suggestion }: { suggestion: Suggestion }) {
   const { rank = 0, rule, because, recipes = {} } = suggestion;
@@ -18,7 +18,8 @@ export function Article({ suggestion }: { suggestion: Suggestion }) {
   const [element, inSight] = useInSight<HTMLElement>();
   const title = `${rank}. ${ruleWords(rule)}`;
   const id = `suggestion-${rank}`;
-  const config = configOf(ops, inSight) ?? ready({ text: recipes[tool.value] ?? "", checks: [], note: "" });
+  const tool = toolFor(suggestion);
+  const config = configOf(ops, tool, inSight) ?? ready({ text: recipes[tool] ?? "", checks: [], note: "" });
   return (
     <article class="sg-article" aria-labelledby={id} ref={element}>
       <header>
@@ -30,7 +31,7 @@ export function Article({ suggestion }: { suggestion: Suggestion }) {
       <Tried trials={triedWith(ops)} />
       <Effects effects={suggestion.effects ?? []} />
       <Evidence suggestion={suggestion} inSight={inSight} />
-      <ConfigBox config={config} />
+      <ConfigBox config={config} tool={tool} />
     </article>
   );
 }

@@ -4,14 +4,14 @@ import { CopyButton } from "../../components/CopyButton.tsx";
 import { Problem } from "../../components/Status.tsx";
 import type { Loadable } from "../../loadable.ts";
 import * as state from "../../state.ts";
-import { type Config, tool, tools } from "./setup.ts";
+import { type Config, tools } from "./setup.ts";
 
-export function ConfigBox({ config }: { config: Loadable<Config> }) {
+export function ConfigBox({ config, tool }: { config: Loadable<Config>; tool: string }) {
   if (config.state === "error") return <Problem message={config.message} />;
   const made = config.state === "ready" ? config.value : null;
   return (
     <div class="sg-config">
-      <ToolList />
+      <ToolList tool={tool} />
       <div class="sg-config-text">
         <div class="sg-copy">
           <CopyButton label="Copy config" text={() => made?.text ?? ""} disabled={!made} />
@@ -31,14 +31,14 @@ export function ConfigBox({ config }: { config: Loadable<Config> }) {
   );
 }
 
-function ToolList() {
+function ToolList({ tool }: { tool: string }) {
   return (
     <select
       class="sg-tools"
       aria-label="Framework"
       // With more than one row it is a list instead of a menu that opens.
       size={Math.max(2, tools.value.length)}
-      value={tool.value}
+      value={tool}
       onChange={(event) => {
         state.tool.value = event.currentTarget.value;
       }}

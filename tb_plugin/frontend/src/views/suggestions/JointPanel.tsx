@@ -11,7 +11,7 @@ import { fallbackOf } from "../../trialtable.ts";
 import { Ops } from "./Article.tsx";
 import { ConfigBox } from "./ConfigBox.tsx";
 import { Effects, Tried, triedWith } from "./Outcome.tsx";
-import { configOf } from "./setup.ts";
+import { configOf, toolFor } from "./setup.ts";
 
 export function JointPanel({ suggestions }: { suggestions: Suggestion[] }) {
   const { ticked } = state;
@@ -75,7 +75,8 @@ function Joint({ chosen }: { chosen: Suggestion[] }) {
   const picked = unionOps(chosen, state.rowOf.value);
   const ops = withEarlier ? unionOps([{ ops: picked }, { ops: earlier }], state.rowOf.value) : picked;
   const tried = triedWith(picked);
-  const config = configOf(ops, true);
+  const tool = toolFor();
+  const config = configOf(ops, tool, true);
   return (
     <>
       <p role="status">
@@ -99,7 +100,7 @@ function Joint({ chosen }: { chosen: Suggestion[] }) {
         </label>
       )}
       {config ? (
-        <ConfigBox config={config} />
+        <ConfigBox config={config} tool={tool} />
       ) : (
         <p class="muted">
           This run was logged by an older inc-tb, whose logs hold a config for each suggestion but none for several

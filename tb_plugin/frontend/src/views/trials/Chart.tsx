@@ -25,7 +25,7 @@ interface Props {
 }
 
 const HEIGHT = 250;
-/** Small, so that neighbours do not cover each other. */
+/** Small, so that neighbors do not cover each other. */
 const HIT = 14;
 
 export function Chart({ dots, children, ...plot }: Props) {

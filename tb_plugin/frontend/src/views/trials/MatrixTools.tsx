@@ -1,11 +1,11 @@
-// What the matrix of ops by trial shows: which metric, which ops, in which order, and what its colours mean.
+// What the matrix of ops by trial shows: which metric, which ops, in which order, and what its colors mean.
 
 import { ColumnOptions } from "../../components/ColumnOptions.tsx";
 import { Legend } from "../../components/Legend.tsx";
 import { plural, withUnit } from "../../format.ts";
 import { labelOf } from "../../opcolumns.tsx";
 import type { ColumnSpec } from "../../records.ts";
-import { differenceColour } from "../../scale.ts";
+import { differenceColor } from "../../scale.ts";
 import * as state from "../../state.ts";
 import * as matrix from "./matrix.ts";
 
@@ -101,7 +101,7 @@ function DifferenceLegend({ spec }: { spec: ColumnSpec }) {
       </span>
       <span
         class="legend-bar"
-        style={{ background: `linear-gradient(90deg, ${LEVELS.map(differenceColour).join(", ")})` }}
+        style={{ background: `linear-gradient(90deg, ${LEVELS.map(differenceColor).join(", ")})` }}
         aria-hidden="true"
       />
       <span>

@@ -6,7 +6,7 @@ import { Grid, type GridCell, type GridColumn } from "../../components/Grid.tsx"
 import { formatNumber, shorten, signed, withUnit } from "../../format.ts";
 import { Help, labelOf } from "../../opcolumns.tsx";
 import { nextSort } from "../../order.ts";
-import { colourOf, differenceColour } from "../../scale.ts";
+import { colorOf, differenceColor } from "../../scale.ts";
 import * as state from "../../state.ts";
 import * as matrix from "./matrix.ts";
 
@@ -126,7 +126,7 @@ function valueCell(row: number, run: number): GridCell {
   const title = `${withUnit(value, spec.unit)}${compared(by, row)}${told}`;
   if (!state.matrix.value.difference || run === 0) {
     const level = matrix.scale.value?.level(value) ?? Number.NaN;
-    const background = state.matrix.value.difference ? "" : colourOf(level);
+    const background = state.matrix.value.difference ? "" : colorOf(level);
     return { content: <Value text={formatNumber(value, spec.unit)} changes={changes} />, title, background };
   }
   if (Number.isNaN(by))
@@ -139,7 +139,7 @@ function valueCell(row: number, run: number): GridCell {
   return {
     content: <Value text={signedValue(by)} changes={changes} />,
     title,
-    background: differenceColour(spec.better === "lower" ? -level : level),
+    background: differenceColor(spec.better === "lower" ? -level : level),
   };
 }
 

@@ -1,4 +1,4 @@
-// Which column colours the graph, and what its colours mean.
+// Which column colors the graph, and what its colors mean.
 
 import { batch } from "@preact/signals";
 import { useMemo } from "preact/hooks";
@@ -17,39 +17,39 @@ import { type Paint, paintBy } from "./paint.ts";
 /** Texts of which nearly every op has its own. */
 const NO_KINDS = new Set(["name", "unit", "reason"]);
 
-function coloured(): ColumnSpec[] {
+function colored(): ColumnSpec[] {
   const specs = readyValue(state.header.value)?.columns ?? [];
   return specs.filter(({ name }) => !NO_KINDS.has(name));
 }
 
-/** The column that colours: the chosen one where the table has it, else the first that is good or bad. */
+/** The column that colors: the chosen one where the table has it, else the first that is good or bad. */
 function chosenColumn(): ColumnSpec | undefined {
-  const specs = coloured();
+  const specs = colored();
   const byName = new Map(specs.map((spec) => [spec.name, spec]));
   return (
     byName.get(state.paint.value) ?? byName.get(state.metric.value) ?? specs.find(({ better }) => better) ?? specs[0]
   );
 }
 
-export function ColourBy() {
+export function ColorBy() {
   const chosen = chosenColumn();
   return (
     <label class="check">
-      Colour by
+      Color by
       <select
-        class="graph-colour-by"
+        class="graph-color-by"
         title={chosen && describe(chosen)}
         value={chosen?.name ?? ""}
         onChange={(event) => {
           const name = event.currentTarget.value;
-          const isText = coloured().some((spec) => spec.name === name && spec.type === "text");
+          const isText = colored().some((spec) => spec.name === name && spec.type === "text");
           batch(() => {
             state.paint.value = isText ? name : "";
             if (!isText) state.metric.value = name;
           });
         }}
       >
-        <ColumnOptions specs={coloured()} />
+        <ColumnOptions specs={colored()} />
       </select>
     </label>
   );
@@ -72,29 +72,29 @@ function columnIfAny(name: string): Column | undefined {
   return isThere ? readyValue(state.column(name)) : undefined;
 }
 
-export function Colours({ paint }: { paint: Paint }) {
+export function Colors({ paint }: { paint: Paint }) {
   const { spec, scale, kinds } = paint;
   return (
-    <div class="graph-colours" {...explained(<Help spec={spec} />)}>
+    <div class="graph-colors" {...explained(<Help spec={spec} />)}>
       {kinds ? <KindLegend kinds={kinds} /> : <Legend spec={spec} scale={scale} />}
-      <span class="muted">{aboutColours(paint)}</span>
+      <span class="muted">{aboutColors(paint)}</span>
     </div>
   );
 }
 
-function aboutColours({ spec, scale, kinds }: Paint): string {
-  if (scale || spec.name === "verdict") return "a group has the colour of its worst op";
-  if (!kinds) return `${labelOf(spec)} is neither good nor bad: no colours`;
-  return kinds.own.length ? "a group of one kind has its colour" : `no op has a ${labelOf(spec)}`;
+function aboutColors({ spec, scale, kinds }: Paint): string {
+  if (scale || spec.name === "verdict") return "a group has the color of its worst op";
+  if (!kinds) return `${labelOf(spec)} is neither good nor bad: no colors`;
+  return kinds.own.length ? "a group of one kind has its color" : `no op has a ${labelOf(spec)}`;
 }
 
 function KindLegend({ kinds: { own, others } }: { kinds: Kinds }) {
-  const items = [...own, ...(others ? [{ text: plural(others, "other kind"), colour: OTHER }] : [])];
+  const items = [...own, ...(others ? [{ text: plural(others, "other kind"), color: OTHER }] : [])];
   return (
-    <ul class="graph-kinds" aria-label="Colours">
-      {items.map(({ text, colour }) => (
+    <ul class="graph-kinds" aria-label="Colors">
+      {items.map(({ text, color }) => (
         <li key={text} class="legend" title={text}>
-          <span class="graph-swatch" style={{ background: colour }} aria-hidden="true" />
+          <span class="graph-swatch" style={{ background: color }} aria-hidden="true" />
           {shorten(text, 24)}
         </li>
       ))}

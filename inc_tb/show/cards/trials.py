@@ -1,0 +1,52 @@
+"""The card of a tuning, and what a trial says."""
+
+from __future__ import annotations
+
+from inc_tb.records import Trial, brief, listed, plural
+from inc_tb.show.cards.pieces import Html, card, config, joined, line, marked, notes, place, table, tag, verdict
+from inc_tb.tuning.loop import Tuned
+
+_TOP = 5
+
+
+def tuned_card(tuned: Tuned) -> str:
+    best = tuned.best
+    holds = "The criterion holds" if tuned.met else "The criterion does not hold"
+    told = f": {brief(best.name)} has {_number(best.accuracy)} (fp32 {_number(tuned.baseline)}, wanted "
+    told += f"{_number(tuned.target)}). {tuned.reason[:1].upper()}{tuned.reason[1:]}."
+    about = f"{plural(len(tuned.trials), 'trial')}, {plural(tuned.evaluations, 'evaluation')} in {tuned.wall_s:.1f} s"
+    model = [line("The model: ", tag("code", str(tuned.model)))] if tuned.model.exists() else []
+    return card(
+        "Tuning", about, verdict("good" if tuned.met else "bad", tag("strong", holds), told), _trials(tuned),
+        line("Kept in fp32: ", tag("strong", brief(listed(best.fallback, 4), 240) or "nothing")), notes(best.notes),
+        config("Config of the best trial", tuned.recipe, "print(tuned.recipe)"), *model,
+        place(tuned.model.parent, "trials"),
+    )  # fmt: skip
+
+
+def trial_line(trial: Trial) -> Html:
+    drop = "" if trial.drop is None else f" (fp32 {_number(trial.baseline)}, drop {_drop(trial)})"
+    kept = f"; {plural(len(trial.fallback), 'op')} in fp32" if trial.fallback else ""
+    return line(tag("strong", brief(trial.name)), f": accuracy {_number(trial.accuracy)}{drop}{kept}")
+
+
+def _trials(tuned: Tuned) -> Html:
+    """The best one and the last ones."""
+    last = [trial for trial in tuned.trials[-_TOP:] if trial.name != tuned.best.name]
+    rows = [[_named(t, tuned), _number(t.accuracy), _drop(t), f"{len(t.fallback)}"] for t in (tuned.best, *last)]
+    left_out = len(tuned.trials) - len(rows)
+    more = line(f"and {plural(left_out, 'earlier trial')}") if left_out > 0 else Html()
+    return joined(table(["trial", "accuracy", "drop", "ops in fp32"], rows, (1, 2, 3)), more)
+
+
+def _named(trial: Trial, tuned: Tuned) -> Html:
+    is_best = trial.name == tuned.best.name
+    return marked(brief(trial.name) + " (best)" * is_best, ("good" if tuned.met else "watch") if is_best else "")
+
+
+def _drop(trial: Trial) -> str:
+    return "–" if trial.drop is None else f"{trial.drop:+.4f}"
+
+
+def _number(value: float | None) -> str:
+    return "no number" if value is None else f"{value:.6g}"

@@ -1,0 +1,68 @@
+"""What a strategy is, and what it may ask while it decides what to try next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, Protocol
+
+from inc_tb.frameworks.protocols import Quantizer
+from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.records import Trial
+from inc_tb.search.simulation import Comparison, Simulation
+from inc_tb.tuning.attempt import Attempt
+
+Attempts = Generator[Attempt, Trial, None]
+
+
+class Strategy(Protocol):
+    """A generator function, or an object that can be called like one.
+
+    It yields attempts, and is sent the trial that came of each; when it returns, the search ends.
+    """
+
+    def __call__(self, bench: Workbench) -> Attempts: ...
+
+
+class Workbench(Protocol):
+    """What a strategy may ask."""
+
+    quantizer: Quantizer
+    probe_s: float
+    """Seconds for the simulation."""
+    random_seed: int
+    """For whatever is drawn at random: with the same seed the same trials."""
+    probing: Callable[[int, int], None] | None
+    comparison: dict[str, Comparison]
+
+    @property
+    def allowed(self) -> float:
+        """How much accuracy may be lost."""
+        ...
+
+    def loss(self, trial: Trial) -> float:
+        """How much is lost against fp32."""
+        ...
+
+    def is_met(self, trial: Trial) -> bool: ...
+
+    def quantized(self, attempt: Attempt) -> Any: ...
+
+    def units(self, attempt: Attempt) -> list[str]:
+        """What can be kept in fp32, without simulating anything."""
+        ...
+
+    def diagnosis(self, attempt: Attempt) -> Diagnosis: ...
+
+    def simulation(self, attempt: Attempt, samples: int = ...) -> Simulation: ...
+
+    def forget_simulations(self, but: Attempt) -> None:
+        """Each holds a model of its own."""
+        ...
+
+    def real_error(self, attempt: Attempt, simulation: Simulation) -> float:
+        """Of a really quantized model's results, on the samples of the simulation."""
+        ...
+
+    def log_probed(self, trial: Trial, diagnosis: Diagnosis) -> None:
+        """The diagnosis of a trial once more, with what the simulation has found out since."""
+        ...
