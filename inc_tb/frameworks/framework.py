@@ -20,13 +20,14 @@ from inc_tb.frameworks.carried import Carried, Found
 from inc_tb.frameworks.formats import PLAIN, Format
 from inc_tb.frameworks.ops import Array, Batch, Input
 from inc_tb.frameworks.protocols import Adapter, Quantizer, Switchable, Timer
-from inc_tb.records import GraphNode
+from inc_tb.records import GraphNode, Rewrite
 
 _ABILITIES = {
     "open_pair": "be compared", "open_switches": "be probed", "name_twins": "be compared in time",
     "read_inputs": "be read one by one", "read_graph": "be shown as graphs", "open_results": "be run one by one",
     "open_timer": "be timed", "digest_model": "be told apart", "measure_size": "be measured", "save_model": "be saved",
     "quantize_to_ranges": "be quantized to given ranges", "make_quantizer": "be quantized without a quantizer of yours",
+    "find_rewrites": "be rewritten before they are quantized", "apply_rewrites": "be rewritten from a record",
 }  # fmt: skip
 """What a model of a framework cannot do that lacks the method of this name."""
 _INSTEAD = {"quantize_to_ranges": "give the quantized model instead", "make_quantizer": "give one"}
@@ -183,6 +184,15 @@ class Framework(ABC):
     def quantize_to_ranges(self, model: Any, ranges: Mapping[str, tuple[float, float]]) -> Any:
         """The model as its tool quantizes it to these ranges of its tensors."""
         return self._do("quantize_to_ranges", model, ranges)
+
+    def find_rewrites(self, model: Any, batches: Iterable[Batch]) -> list[Rewrite]:
+        """What could be changed about an fp32 model, without changing what it computes; the most promising first."""
+        found: list[Rewrite] = self._do("find_rewrites", model, batches)
+        return found
+
+    def apply_rewrites(self, model: Any, rewrites: Sequence[Rewrite]) -> Any:
+        """The fp32 model with these changes, in a form that `save_model` takes."""
+        return self._do("apply_rewrites", model, rewrites)
 
     # What else it brings
 

@@ -103,6 +103,8 @@ class Op:
     """What reaches it is rounded and not compared, so that its own share in the error is not known."""
     is_rounded: bool = True
     """The quantized model rounds something between what reaches it and what it gives."""
+    macs: int = 0
+    """Multiplications of weights or matrices for one sample, as far as the shapes are known; 0 elsewhere."""
     statement: str = ""
     """What keeps it in fp32 in the code of the tool that has quantized it, line by line, where a name is not enough."""
 
@@ -112,6 +114,18 @@ class Unit(NamedTuple):
 
     name: str
     ops: list[str]
+
+
+class Rounding(NamedTuple):
+    """How a site is rounded instead of as the quantized model does it: to a grid, or (weights) to given values."""
+
+    scale: Array | None = None
+    """One for the tensor, or shaped so that it is broadcast to one for each channel."""
+    zero_point: Array | None = None
+    low: int = 0
+    high: int = 255
+    values: Array | None = None
+    """The rounded weights themselves, as the reference holds them."""
 
 
 class Site(NamedTuple):

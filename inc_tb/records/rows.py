@@ -118,6 +118,23 @@ class GraphNode(msgspec.Struct, omit_defaults=True):
     """As of Op."""
 
 
+class Rewrite(msgspec.Struct, omit_defaults=True):
+    """A change of the fp32 model that leaves what it computes as it is, and makes it easier to quantize."""
+
+    __repr__ = short_repr
+
+    kind: str
+    """Which one: equalize, smooth, clamp, split, bias."""
+    ops: list[str]
+    """Those that are changed, in the order of the graph."""
+    because: str
+    """What was found, and what is done about it, for people."""
+    tensor: str = ""
+    """Where it is done, if that is a tensor between ops."""
+    values: list[float] = []
+    """The numbers that redo it: a factor for each channel, say."""
+
+
 class Trial(msgspec.Struct, omit_defaults=True):
     """One quantization config and what came of it."""
 
