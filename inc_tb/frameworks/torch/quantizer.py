@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
@@ -27,7 +28,8 @@ from inc_tb.frameworks.torch.formats import OBSERVERS, RECURRENT, pt2e, qconfig_
 from inc_tb.frameworks.torch.fx_calls import FxCall, fx_calls, statements
 from inc_tb.frameworks.torch.grids import is_fake_quantizer
 from inc_tb.frameworks.torch.opening import opened
-from inc_tb.records import Suggestion
+from inc_tb.frameworks.torch.rewrites import apply_rewrites
+from inc_tb.records import Rewrite, Suggestion
 
 _CHOICES: Choices = {
     "approach": ("auto", "dynamic", "static", "pt2e", "pt2e-dynamic", *torchao.CONFIGS),
@@ -61,6 +63,7 @@ class TorchQuantizer:
     ) -> None:
         self.settings: dict[str, Any] = {
             "approach": approach, "calibrator": calibrator, "per_channel": per_channel, "reduce_range": reduce_range,
+            "rewrites": [],
         }  # fmt: skip
         check_choices(self.settings, _CHOICES)
         self._calls: dict[str, FxCall] = {}
@@ -98,8 +101,10 @@ class TorchQuantizer:
         ways = {"dynamic": _dynamic, "static": _static, "pt2e": _pt2e, "pt2e-dynamic": _pt2e}
         way = ways.get(settings["approach"], _torchao)
         try:
+            rewrites = msgspec.convert(settings["rewrites"], list[Rewrite])
+            rewritten = apply_rewrites(model, rewrites) if rewrites else model
             with _quiet(), torch.no_grad():
-                return way(model, calibration, settings, keep, calibrates)
+                return way(rewritten, calibration, settings, keep, calibrates)
         except IncTbError:
             raise
         except ModuleNotFoundError as error:
