@@ -35,7 +35,8 @@ from inc_tb.records.text import brief, listed, plural, short_repr, storable_text
 
 __all__ = [
     "CHUNKED", "PLUGIN", "ROWS_PER_CHUNK", "ROW_KINDS", "VERSION", "Cell", "ChannelRow", "Column", "Effect",
-    "GraphNode", "Header", "HistogramRow", "Kind", "OpTable", "ProfileRow", "Recipe", "RecordError", "Rewrite", "RowKind",
-    "Span", "Suggestion", "Trial", "brief", "check_element", "checksum", "decode_rows", "decode_table", "encode_rows",
-    "encode_table", "listed", "plural", "read_header", "short_repr", "storable_text", "to_json", "without_middle",
+    "GraphNode", "Header", "HistogramRow", "Kind", "OpTable", "ProfileRow", "Recipe", "RecordError", "Rewrite",
+    "RowKind", "Span", "Suggestion", "Trial", "brief", "check_element", "checksum", "decode_rows", "decode_table",
+    "encode_rows", "encode_table", "listed", "plural", "read_header", "short_repr", "storable_text", "to_json",
+    "without_middle",
 ]  # fmt: skip
