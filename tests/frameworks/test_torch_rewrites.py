@@ -130,10 +130,7 @@ def test_the_record_alone_redoes_it_and_the_quantizer_takes_it() -> None:
     assert "scaled in norm, and back in depthwise" in rewrites[0].because
     assert all(np.log2(value) % 1 == 0 for value in rewrites[0].values)
     tool = TorchQuantizer(approach="static", per_channel=False)
-    told = {
-        **tool.settings,
-        "rewrites": [{"kind": r.kind, "ops": r.ops, "because": "", "values": r.values} for r in rewrites],
-    }
+    told = {**tool.settings, "rewrites": msgspec.to_builtins(rewrites)}
     prepared = tool.prepare(model, Path())
     by_setting = tool.quantize(prepared, Path(), [data], told, [])
     by_hand = tool.quantize(apply_rewrites(prepared, rewrites), Path(), [data], tool.settings, [])
