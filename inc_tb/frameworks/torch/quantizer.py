@@ -60,10 +60,12 @@ class TorchQuantizer:
         calibrator: Literal["histogram", "minmax"] = "histogram",
         per_channel: bool = True,
         reduce_range: bool = True,
+        rewrites: Sequence[Mapping[str, Any]] = (),
     ) -> None:
+        """`rewrites` are those of `inc_tb.find_rewrites` as plain data, done before anything is quantized."""
         self.settings: dict[str, Any] = {
             "approach": approach, "calibrator": calibrator, "per_channel": per_channel, "reduce_range": reduce_range,
-            "rewrites": [],
+            "rewrites": list(rewrites),
         }  # fmt: skip
         check_choices(self.settings, _CHOICES)
         self._calls: dict[str, FxCall] = {}
