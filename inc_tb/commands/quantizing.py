@@ -31,7 +31,7 @@ def quantizer_for(given: Any, model: str, options: Mapping[str, Any], **settings
     _refuse_others(own, framework, model)
     values = {name: options[_parameter(name)] for name in own}
     for name, option in own.items():
-        if option.choices and values[name] not in option.choices:
+        if option.choices and values[name] not in (*option.choices, option.default):
             expected = " or ".join(option.choices)
             raise UsageError(f"--{name} {values[name]} was given for {model}, which is {_whose(framework)}; expected "
                              f"{expected}.")  # fmt: skip

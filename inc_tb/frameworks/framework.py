@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 from inc_tb.errors import ModelError, UsageError
 from inc_tb.frameworks.carried import Carried, Found
 from inc_tb.frameworks.formats import PLAIN, Format
-from inc_tb.frameworks.ops import Array, Batch, Input
+from inc_tb.frameworks.ops import Array, Batch, Input, Macs
 from inc_tb.frameworks.protocols import Adapter, Quantizer, Switchable, Timer
 from inc_tb.records import GraphNode, Rewrite
 
@@ -26,6 +26,7 @@ _ABILITIES = {
     "open_pair": "be compared", "open_switches": "be probed", "name_twins": "be compared in time",
     "read_inputs": "be read one by one", "read_graph": "be shown as graphs", "open_results": "be run one by one",
     "open_timer": "be timed", "digest_model": "be told apart", "measure_size": "be measured", "save_model": "be saved",
+    "count_macs": "be told by their multiplications",
     "quantize_to_ranges": "be quantized to given ranges", "make_quantizer": "be quantized without a quantizer of yours",
     "find_rewrites": "be rewritten before they are quantized", "apply_rewrites": "be rewritten from a record",
 }  # fmt: skip
@@ -154,6 +155,11 @@ class Framework(ABC):
     def measure_size(self, model: Any) -> float:
         """Kilobytes that a model takes on disk, or its parameters and buffers in memory."""
         found: float = self._do("measure_size", model)
+        return found
+
+    def count_macs(self, model: Any, batch: Batch) -> Mapping[str, Macs]:
+        """Op -> its multiplications for one sample like the first of the batch."""
+        found: Mapping[str, Macs] = self._do("count_macs", model, batch)
         return found
 
     def save_model(self, model: Any, target: Path) -> None:

@@ -103,8 +103,6 @@ class Op:
     """What reaches it is rounded and not compared, so that its own share in the error is not known."""
     is_rounded: bool = True
     """The quantized model rounds something between what reaches it and what it gives."""
-    macs: int = 0
-    """Multiplications of weights or matrices for one sample, as far as the shapes are known; 0 elsewhere."""
     statement: str = ""
     """What keeps it in fp32 in the code of the tool that has quantized it, line by line, where a name is not enough."""
 
@@ -114,6 +112,14 @@ class Unit(NamedTuple):
 
     name: str
     ops: list[str]
+
+
+class Macs(NamedTuple):
+    """Multiplications that are added up, of one op for one sample."""
+
+    number: int
+    is_integer: bool
+    """Whether the kernels that ship do them with 8-bit integers."""
 
 
 class Rounding(NamedTuple):

@@ -95,8 +95,9 @@ class Switchable(Protocol):
 class Quantizer(Protocol):
     """A tool that quantizes. Settings are plain values with the same names in every trial, so they can be logged.
 
-    It may have a `suffix`, where what it writes is of another kind than what `prepare` gives, and a method `shown` that
-    gives what the user's function is to evaluate, for any model that `prepare` or `quantize` made.
+    It may have a `suffix`, where what it writes is of another kind than what `prepare` gives; a method `shown` that
+    gives what the user's function is to evaluate, for any model that `prepare` or `quantize` made; and a method
+    `without_types` that gives settings with which no op of some types is quantized.
     """
 
     settings: Mapping[str, Any]
@@ -121,6 +122,10 @@ class Quantizer(Protocol):
 
     def variants(self) -> Sequence[Mapping[str, Any]]:
         """Other settings worth a trial whatever the model is, the most promising first."""
+        return ()
+
+    def kernels(self) -> Sequence[Mapping[str, Any]]:
+        """Its settings with other types of as many bits, where a machine's kernels may be faster with those."""
         return ()
 
     def cures(

@@ -154,6 +154,10 @@ class Trial(msgspec.Struct, omit_defaults=True):
     """Whether `accuracy` is a loss."""
     left_by_tool: float | None = None
     """Error of the results, relative to their energy, that is left with all in fp32 that the tool can be told."""
+    int8_macs: float | None = None
+    """Share of the fp32 model's multiplications that this one does with 8-bit integers."""
+    baseline_objectives: dict[str, float] = {}
+    """What the fp32 model has where this one has `objectives`."""
 
     @property
     def drop(self) -> float | None:

@@ -1,8 +1,9 @@
-"""The smallest set of ops to keep in fp32, searched in the simulated model.
+"""The cheapest set of ops to keep in fp32, searched in the simulated model.
 
-Rounding one tensor is spared only when every op at either end of it stays in fp32, so what is chosen are such groups
-of ops, not single ones. Errors of different tensors add up unless they happen to cancel; therefore sums of single
-errors give the order in which to try, and every set that counts is evaluated as a set.
+Without prices every op costs the same, and the cheapest set is the smallest. Rounding one tensor is spared only when
+every op at either end of it stays in fp32, so what is chosen are such groups of ops, not single ones. Errors of
+different tensors add up unless they happen to cancel; therefore sums of single errors give the order in which to try,
+and every set that counts is evaluated as a set.
 """
 
 from __future__ import annotations
@@ -35,8 +36,18 @@ class Grid(NamedTuple):
 
 
 class Search:
-    def __init__(self, simulation: Simulation, screened: Sequence[str], rough: Simulation | None = None) -> None:
-        """`screened` are all units, the worst first; single grids are evaluated in the `rough` simulation."""
+    def __init__(
+        self,
+        simulation: Simulation,
+        screened: Sequence[str],
+        rough: Simulation | None = None,
+        prices: Mapping[str, float] | None = None,
+    ) -> None:
+        """`screened` are all units, the worst first; single grids are evaluated in the `rough` simulation.
+
+        `prices` are above 0: what it costs to keep each unit in fp32.
+        """
+        self._prices = prices or {}
         self.simulation = simulation
         self.order = [unit.name for unit in simulation.model.units]
         self.grids = grids_of(simulation)
@@ -69,7 +80,7 @@ class Search:
         self._chain = []
 
     def smallest(self, limit: float) -> list[str] | None:
-        """The fewest units found that keep the error of the output within the limit; None if none of them do."""
+        """The cheapest units found that keep the error of the output within the limit; None if none of them do."""
         if self.simulation.error_keeping(()) <= limit:
             return []
         prefixes = self.prefixes()
@@ -119,28 +130,33 @@ class Search:
         return self._sorted(kept)
 
     def pruned(self, kept: Collection[str], limit: float) -> list[str]:
-        """Without the units that can be quantized after all: those that gain least first, several at once.
+        """Without the units that can be quantized after all: those that gain least for their price first, several at
+        once.
 
-        Looked for in the rough simulation, and believed only if the other one agrees.
+        Each step is looked for in the rough simulation, and taken only if the other one agrees.
         """
         fine, rough = self.simulation.error_keeping(kept), self._rough.error_keeping(kept)
         roughly = limit * rough / fine if fine > 0 else limit
-        left = sorted(self._sorted(kept), key=self._weight)
+        left = sorted(self._sorted(kept), key=lambda unit: self._weight(unit) / self.price([unit]))
         start, chunk = 0, max(1, len(left) // 4)
         for _ in range(_MOST_PRUNINGS):
             if start >= len(left) or time.monotonic() > self.deadline:
                 break
             less = left[:start] + left[start + chunk :]
-            if self._rough.error_keeping(less) <= roughly:
+            if self._rough.error_keeping(less) <= roughly and self.simulation.error_keeping(less) <= limit:
                 left = less
             elif chunk > 1:
                 chunk //= 2
             else:
                 start += 1
-        return self._sorted(left if self.simulation.error_keeping(left) <= limit else kept)
+        return self._sorted(left)
+
+    def price(self, units: Iterable[str]) -> float:
+        """What it costs to keep them in fp32."""
+        return math.fsum(self._prices.get(unit, 1.0) for unit in units)
 
     def prefixes(self) -> list[frozenset[str]]:
-        """Growing sets of units, most gain for the fewest ops first."""
+        """Growing sets of units, most gain for the lowest price first."""
         if not self._chain:
             self._chain = list(self._grow())
         return self._chain
@@ -157,10 +173,25 @@ class Search:
         kept = 0
         while ways:
             choices = sorted({way | kept for some in ways.values() for way in some})
-            scores = {choice: _gain(choice, kept, ways, near, known) for choice in choices}
+            scores = {choice: self._gain(choice, kept, ways, near, known) for choice in choices}
             kept = max(choices, key=lambda choice: scores[choice])
             ways = {name: some for name, some in ways.items() if all(way & ~kept for way in some)}
             yield frozenset(unit for unit in self.order if bit[unit] & kept)
+
+    def _gain(
+        self,
+        choice: int,
+        kept: int,
+        ways: Mapping[str, Sequence[int]],
+        near: Mapping[int, Sequence[str]],
+        errors: Mapping[str, float],
+    ) -> float:
+        """The errors that go away for what it costs. Only grids near the units that are new can be spared."""
+        new = choice & ~kept
+        places = [i for i in range(new.bit_length()) if new >> i & 1]
+        touched = dict.fromkeys(name for i in places for name in near[1 << i] if name in ways)
+        spared = [name for name in touched if any(way & ~choice == 0 for way in ways[name])]
+        return math.fsum(errors[name] for name in spared) / self.price(self.order[i] for i in places)
 
     def _guesses(self) -> dict[str, float]:
         """For grids that were not reached: less than any that was, the worse ones of the screen first."""
@@ -173,21 +204,6 @@ class Search:
 
     def _sorted(self, units: Collection[str]) -> list[str]:
         return [unit for unit in self.order if unit in units]
-
-
-def _gain(
-    choice: int,
-    kept: int,
-    ways: Mapping[str, Sequence[int]],
-    near: Mapping[int, Sequence[str]],
-    errors: Mapping[str, float],
-) -> float:
-    """The errors that go away for each unit more in fp32. Only grids near them can be spared."""
-    new = choice & ~kept
-    bits = [1 << i for i in range(new.bit_length()) if new >> i & 1]
-    touched = dict.fromkeys(name for one in bits for name in near[one] if name in ways)
-    spared = [name for name in touched if any(way & ~choice == 0 for way in ways[name])]
-    return math.fsum(errors[name] for name in spared) / len(bits)
 
 
 def grids_of(simulation: Simulation) -> dict[str, Grid]:

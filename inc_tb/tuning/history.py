@@ -14,7 +14,7 @@ from inc_tb.records import Trial, plural
 from inc_tb.search.journal import Journal
 
 FILE = "tuning.jsonl"
-_UNTOLD = {"random_seed": 0}
+_UNTOLD = {"random_seed": 0, "minimize": "ops", "rewrite": False}
 """What older tunings do not tell, as it was for them."""
 
 
@@ -22,6 +22,8 @@ class _Line(msgspec.Struct):
     key: str = ""
     trial: Trial | None = None
     baseline: float | None = None
+    objectives: dict[str, float] = {}
+    """Of fp32, beside its accuracy."""
     saved: str = ""
 
 
@@ -66,17 +68,18 @@ class History:
         read = [_read(line, logdir / FILE) for line in lines]
         self._trials = {line.key: line.trial for line in read if line.trial is not None}
         self.baseline: float | None = next((line.baseline for line in read if line.baseline is not None), None)
+        self.baseline_objectives = next((line.objectives for line in read if line.baseline is not None), {})
         self.saved = next((line.saved for line in reversed(read) if line.saved), "")
 
     def trial(self, key: str) -> Trial | None:
         return self._trials.get(key)
 
-    def set_baseline(self, accuracy: float) -> None:
-        self.baseline = accuracy
+    def set_baseline(self, accuracy: float, objectives: Mapping[str, float]) -> None:
+        self.baseline, self.baseline_objectives = accuracy, dict(objectives)
         if self._header is not None:
             self._journal.add(self._header)
             self._header = None
-        self._journal.add({"baseline": accuracy})
+        self._journal.add({"baseline": accuracy, "objectives": self.baseline_objectives})
 
     def next_name(self) -> str:
         return f"trial-{len(self._trials) + 1:03d}"

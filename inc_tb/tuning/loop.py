@@ -31,7 +31,7 @@ from inc_tb.tuning.calibration import calibration_data
 from inc_tb.tuning.criterion import Criterion
 from inc_tb.tuning.files import is_file, stored, suffix_by
 from inc_tb.tuning.history import History
-from inc_tb.tuning.objectives import Evaluate, Objectives
+from inc_tb.tuning.objectives import OPS, Evaluate, Objectives
 from inc_tb.tuning.quantizers import find_quantizer
 from inc_tb.tuning.runner import TrialRunner, left_by_tool
 from inc_tb.tuning.strategies.named import find_strategy
@@ -44,7 +44,7 @@ Calibration = str | PathLike[str] | Mapping[str, Array] | Array | Iterable[Any]
 
 @dataclass(repr=False)
 class Tuned(Shown):
-    """What a tuning has found. `best` meets the criterion with the fewest ops in fp32, or else loses the least."""
+    """What a tuning has found. `best` is the cheapest that meets the criterion, or else loses the least."""
 
     _card = "trials:tuned_card"
 
@@ -76,6 +76,12 @@ class Tuned(Shown):
     """What the model was calibrated with: names, types and shapes."""
     benchmark: list[Speed] = field(default_factory=list)
     """Latency and throughput of fp32 and of the best model, by the size of the batches."""
+    minimize: str = OPS
+    """What is as small as was found: the name of an objective, or "ops"."""
+    baseline_objectives: Mapping[str, float] = field(default_factory=dict)
+    """Those of the fp32 model."""
+    front: list[str] = field(default_factory=list)
+    """Trials of which none is both more accurate and cheaper; the cheapest first."""
 
     def __repr__(self) -> str:
         holds = "the criterion holds" if self.met else "the criterion does not hold"
@@ -132,6 +138,8 @@ def tune(
     profile_runs: int = 0,
     batch_sizes: Sequence[int] | None = None,
     random_seed: int = 0,
+    minimize: str | None = None,
+    rewrite: bool = True,
     progress: Callable[[Trial, bool], None] | None = None,
     probing: Callable[[int, int], None] | None = None,
 ) -> Tuned:
@@ -168,13 +176,13 @@ def tune(
         model, calibration, evaluate, Criterion(tolerance, relative, higher_is_better),
         quantizer=find_quantizer(quantizer, model), objectives=objectives,
         logdir=Path(logdir), samples=samples, probe_s=probe_s, diagnosis_samples=diagnosis_samples,
-        profile_runs=profile_runs, probing=probing, random_seed=random_seed,
+        profile_runs=profile_runs, probing=probing, random_seed=random_seed, minimize=minimize, rewrite=rewrite,
     )  # fmt: skip
     about = {
         "strategy": strategy_name, "model": runner.model_digest, "samples": samples, "probe_s": probe_s,
         "criterion": vars(runner.criterion), "settings": dict(runner.quantizer.settings),
         "calibration": runner.data_digest(), "diagnosis_samples": diagnosis_samples,
-        "random_seed": random_seed,
+        "random_seed": random_seed, "minimize": runner.minimize, "rewrite": rewrite,
     }  # fmt: skip
     if isinstance(told, str | PathLike):
         about["evaluate"] = str(Path(told).absolute())
@@ -197,8 +205,8 @@ def _search(
 ) -> Tuned:
     began = time.monotonic()
     if history.baseline is None:
-        history.set_baseline(runner.accuracy(runner.model()))
-    runner.baseline = history.baseline or 0.0
+        history.set_baseline(*runner.measure_reference())
+    runner.baseline, runner.baseline_objectives = history.baseline or 0.0, history.baseline_objectives
     name, start = strategy
     attempts = start(runner)
     tried: dict[str, Attempt] = {}
@@ -270,6 +278,8 @@ def _tuned(runner: TrialRunner, tried: Mapping[str, Attempt], reason: str, wall_
         runner.evaluations, runner.simulated, wall_s, runner.comparison,
         _start_of_recipe(runner) + runner.quantizer.recipe(best.config, best.fallback),
         runner.best_quantized(tried[best.name]), type(runner.quantizer).__name__, runner.given, runner.examples,
+        minimize=runner.minimize, baseline_objectives=runner.baseline_objectives,
+        front=[trial.name for trial in runner.front],
     )  # fmt: skip
 
 

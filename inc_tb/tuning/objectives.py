@@ -25,6 +25,11 @@ Evaluate = Callable[[Any], float]
 """Gets the path of a model, or the model itself where its quantizer makes objects."""
 Objectives = Mapping[str, Evaluate] | Sequence[str | Evaluate]
 
+OPS = "ops"
+"""What is made as small as can be where nothing is measured: the number of ops in fp32."""
+LATENCY, SIZE, MEMORY = "latency_ms", "size_kb", "memory_mb"
+_TO_MINIMIZE = {"latency": LATENCY, "size": SIZE, "memory": MEMORY}
+
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _THROUGHPUT_SAMPLES = 16
 _LEAST_RUNS, _MOST_RUNS, _LATENCY_S = 5, 50, 0.5
@@ -73,24 +78,52 @@ def named_objectives(given: Objectives, batch_of: Callable[[int], Batch]) -> dic
     if isinstance(given, Mapping):
         return dict(given)
     known: dict[str, tuple[str, Evaluate]] = {
-        "size": ("size_kb", measure_size),
-        "latency": ("latency_ms", lambda model: measure_latency(model, batch_of(1))),
+        "size": (SIZE, measure_size),
+        "latency": (LATENCY, lambda model: measure_latency(model, batch_of(1))),
         "throughput": ("samples_per_s", lambda model: measure_throughput(model, batch_of(_THROUGHPUT_SAMPLES))),
-        "memory": ("memory_mb", lambda model: measure_memory(model, batch_of(1))),
+        "memory": (MEMORY, lambda model: measure_memory(model, batch_of(1))),
     }
     found: dict[str, Evaluate] = {}
     for objective in given:
         if callable(objective):
-            found[getattr(objective, "__name__", type(objective).__name__)] = objective
+            found[_name_of(objective)] = objective
         elif objective in known:
             name, function = known[objective]
             found[name] = function
         elif ":" in objective:
-            found[objective.rpartition(":")[2]] = load_function(*split_function(objective))
+            found[_name_of(objective)] = load_function(*split_function(objective))
         else:
             expected = f"{', '.join(known)} or file.py:function"
             raise UsageError(f"objective {objective!r} was given; expected {expected}.")
     return found
+
+
+def to_minimize(asked: str | None, given: Objectives) -> tuple[str, Objectives]:
+    """The name of what is made as small as can be, and the objectives with it.
+
+    Without being `asked` for anything: the latency where it is measured, else the ops in fp32.
+    """
+    names = [_name_of(objective) for objective in given]
+    if asked is None:
+        asked = "latency" if "latency" in names else OPS
+    if asked == OPS:
+        return OPS, given
+    if asked in _TO_MINIMIZE:
+        is_there = asked in names or _TO_MINIMIZE[asked] in names
+        return _TO_MINIMIZE[asked], given if is_there or isinstance(given, Mapping) else [*given, asked]
+    if asked not in names or asked == "throughput":
+        own = [name for name in names if name not in (*_TO_MINIMIZE, "throughput")]
+        raise UsageError(
+            f"minimize={asked!r} was given; expected one of {', '.join([*_TO_MINIMIZE, OPS, *own])}, or the name of "
+            "another objective that is measured."
+        )
+    return asked, given
+
+
+def _name_of(objective: str | Evaluate) -> str:
+    if callable(objective):
+        return getattr(objective, "__name__", type(objective).__name__)
+    return objective.rpartition(":")[2] if ":" in objective else objective
 
 
 def told_by(what: str, function: Evaluate, model: Any) -> Any:

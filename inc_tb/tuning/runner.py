@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from inc_tb.advise.diagnose import compare
@@ -25,19 +27,31 @@ from inc_tb.frameworks.registry import framework_of
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.benchmark import Speed, benchmark
 from inc_tb.profiling.run import profile
-from inc_tb.records import Trial, plural
+from inc_tb.records import Rewrite, Trial, plural
 from inc_tb.search.journal import Journal
 from inc_tb.search.simulation import Comparison, Simulation
 from inc_tb.tuning.attempt import Attempt, key_of
 from inc_tb.tuning.calibration import calibration_data
 from inc_tb.tuning.criterion import Criterion
 from inc_tb.tuning.files import is_file, name_of, remove, stored, suffix_by, suffix_of
-from inc_tb.tuning.objectives import Evaluate, Objectives, as_number, finite_number, named_objectives, told_by
+from inc_tb.tuning.objectives import (
+    OPS,
+    Evaluate,
+    Objectives,
+    as_number,
+    finite_number,
+    named_objectives,
+    to_minimize,
+    told_by,
+)
+from inc_tb.tuning.pricing import Pricing
 
 BEST_MODEL = "best_model"
 PREPARED_MODEL = "prepared_model"
-SIMULATIONS = ".simulations"
+SIMULATIONS, PRICES = ".simulations", "prices.jsonl"
 """Not among the runs."""
+_ALIKE = 1.05
+"""Of two measured costs: closer ones are taken for the same."""
 _SAMPLES = 16
 _SCREEN_SAMPLES = 4
 _MODELS_KEPT = 3
@@ -54,7 +68,10 @@ class TrialRunner:
         self, model: Any, calibration: Any, evaluate: Evaluate, criterion: Criterion, *, quantizer: Quantizer,
         objectives: Objectives, logdir: Path, samples: int | None, probe_s: float, diagnosis_samples: int,
         profile_runs: int, probing: Callable[[int, int], None] | None, random_seed: int = 0,
+        minimize: str | None = None, rewrite: bool = True,
     ) -> None:  # fmt: skip
+        self.minimize, objectives = to_minimize(minimize, objectives)
+        self.rewrite = rewrite
         self.criterion = criterion
         self.quantizer = quantizer
         self.probe_s = probe_s
@@ -62,6 +79,7 @@ class TrialRunner:
         self.random_seed = random_seed
         self.trials: list[Trial] = []
         self.baseline = math.nan
+        self.baseline_objectives: Mapping[str, float] = {}
         self.quantizations = self.evaluations = 0
         self.comparison: dict[str, Comparison] = {}
         self.given = model
@@ -88,9 +106,13 @@ class TrialRunner:
         self.best_model = logdir / f"{BEST_MODEL}{self._suffix}"
         self.prepared = logdir / f"{PREPARED_MODEL}{suffix_of(self.reference)}"
         self.model_digest = digest_model(self.reference)
+        self.pricing = Pricing(self.reference, self._first(1)[0], self.minimize, logdir / SIMULATIONS / PRICES)
+        self._rewrites: list[dict[str, Any]] | None = None
+        self._rewritten: dict[str, Any] = {}
+        """The fp32 model with rewrites, by their digest."""
         self._simulated = 0
         self._made: dict[str, Any] = {}
-        self._units: dict[str, set[str]] = {}
+        self._units: dict[str, list[str]] = {}
         """All that the tool can be told to keep, by the attempt in which nothing is kept."""
         self._simulations: dict[str, dict[int, Simulation]] = {}
         """By attempt and by number of samples."""
@@ -106,8 +128,24 @@ class TrialRunner:
 
     @property
     def best(self) -> Trial:
-        """The one that meets the criterion with the fewest ops in fp32, or else loses the least."""
-        return min(self.trials, key=self._badness)
+        """The cheapest that meets the criterion, or else the one that loses least."""
+        met = [trial for trial in self.trials if self.is_met(trial)]
+        if not met:
+            return min(self.trials, key=lambda trial: (self.loss(trial), len(trial.fallback)))
+        least = min(map(self.cost, met)) * (1 if self.minimize == OPS else _ALIKE)
+        return min((t for t in met if self.cost(t) <= least), key=lambda t: (_ops_in_fp32(t), self.loss(t)))
+
+    def cost(self, trial: Trial) -> float:
+        """What is to be small: measured, or the number of ops that are not in int8."""
+        return _ops_in_fp32(trial) if self.minimize == OPS else trial.objectives.get(self.minimize, math.inf)
+
+    @property
+    def front(self) -> list[Trial]:
+        """Trials of which none is both more accurate and cheaper; the cheapest first."""
+        known = [t for t in self.trials if t.accuracy is not None and math.isfinite(self.cost(t))]
+        ordered = sorted(known, key=lambda t: (self.cost(t), self.loss(t)))
+        losses = [self.loss(trial) for trial in ordered]
+        return [trial for at, trial in enumerate(ordered) if all(losses[at] < before for before in losses[:at])]
 
     def is_met(self, trial: Trial) -> bool:
         return trial.accuracy is not None and self.criterion.is_met(trial.accuracy, self.baseline)
@@ -125,11 +163,6 @@ class TrialRunner:
     def allowed(self) -> float:
         """How much may be lost."""
         return self.criterion.loss(self.criterion.target(self.baseline), self.baseline)
-
-    def _badness(self, trial: Trial) -> tuple[float, ...]:
-        if self.is_met(trial):
-            return 0, len(trial.fallback) + len(trial.config.get("int16_tensors", ())), self.loss(trial)
-        return 1, self.loss(trial), len(trial.fallback)
 
     # One trial
 
@@ -158,6 +191,8 @@ class TrialRunner:
             name, accuracy, self.baseline, list(attempt.keep), dict(attempt.settings), objectives,
             notes=notes, target=self.criterion.target(self.baseline),
             lower_is_better=not self.criterion.higher_is_better, left_by_tool=left,
+            int8_macs=self.pricing.int8_share(made) if made is not None else None,
+            baseline_objectives=dict(self.baseline_objectives),
         )  # fmt: skip
         self._log(trial, attempt, made is not None, began)
         return trial
@@ -165,7 +200,7 @@ class TrialRunner:
     def _left_by_tool(self, attempt: Attempt) -> float | None:
         """None unless everything is kept in fp32 that the tool can be told, and the results differ nevertheless."""
         units = self._units.get(key_of(Attempt(attempt.settings)))
-        if not units or not units <= set(attempt.keep):
+        if not units or not set(units) <= set(attempt.keep):
             return None
         batches = self._first(_SCREEN_SAMPLES)
         runs = [open_results(model) for model in (self.reference, self.quantized(attempt))]
@@ -200,6 +235,11 @@ class TrialRunner:
                 writer.add_profile(times)
             trial.wall_s = time.monotonic() - began
             writer.add_trial(trial)
+
+    def measure_reference(self) -> tuple[float, dict[str, float]]:
+        """The accuracy of fp32, and its objectives."""
+        model = self.model()
+        return self.accuracy(model), {key: self._objective(key, f, model) for key, f in self._objectives.items()}
 
     def accuracy(self, model: Any) -> float:
         return finite_number(self.evaluated(model), "evaluate")
@@ -268,36 +308,76 @@ class TrialRunner:
             self._made[key] = target if made is None else made
         return self._made[key]
 
+    def _fp32_of(self, attempt: Attempt) -> Any:
+        """What the attempt quantizes: the fp32 model, rewritten if it says so."""
+        told = attempt.settings.get("rewrites")
+        if not told:
+            return self.reference
+        key = hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]
+        if key not in self._rewritten:
+            framework = framework_of(self.reference)
+            made = framework.apply_rewrites(self.reference, msgspec.convert(told, list[Rewrite]))
+            if is_file(self.reference):
+                place = Path(self._folder.name, f"rewritten-{key}{suffix_of(self.reference)}")
+                framework.save_model(made, place)
+                made = place
+            self._rewritten[key] = made
+        return self._rewritten[key]
+
     def units(self, attempt: Attempt) -> list[str]:
-        switches = open_switches(self.reference, self.quantized(attempt))
-        switches.trace(self._sample[0])
-        found = [unit.name for unit in switches.units]
-        self._units[key_of(attempt)] = set(found)
-        return found
+        key = key_of(attempt)
+        if key not in self._units:
+            switches = open_switches(self._fp32_of(attempt), self.quantized(attempt))
+            switches.trace(self._sample[0])
+            self._units[key] = [unit.name for unit in switches.units]
+        return list(self._units[key])
+
+    def prices(self, attempt: Attempt) -> dict[str, float]:
+        """What it costs to keep each unit in fp32; nothing where all cost the same."""
+        return self.pricing.prices(
+            key_of(attempt), lambda: (self.quantized(attempt), self.units(attempt), self.diagnosis(attempt))
+        )
+
+    def without_multiplications(self, attempt: Attempt) -> list[str]:
+        return self.pricing.without_multiplications(self.units(attempt), self.diagnosis(attempt))
+
+    def latency_ms(self, attempt: Attempt) -> float:
+        return self.pricing.latency_ms(key_of(attempt), self.quantized(attempt))
+
+    def rewrites(self) -> list[dict[str, Any]]:
+        """Those that the framework finds on the first samples; nothing where they are not wanted."""
+        framework = framework_of(self.reference)
+        if self._rewrites is None:
+            can = self.rewrite and "rewrites" in self.quantizer.settings and framework.can("find_rewrites")
+            found = framework.find_rewrites(self.reference, self._sample) if can else []
+            self._rewrites = [msgspec.to_builtins(rewrite) for rewrite in found]
+        return self._rewrites
 
     def diagnosis(self, attempt: Attempt) -> Diagnosis:
         """On few samples: enough to see what is wrong, cheap enough for every trial."""
         key = key_of(attempt)
         if key not in self._diagnoses:
             batches = self._first(self._diagnosis_samples or _SCREEN_SAMPLES)
-            found = compare(self.reference, self.quantized(attempt), batches)
+            found = compare(self._fp32_of(attempt), self.quantized(attempt), batches)
             found.reference = name_of(self.model())
             found.quantized = f"{found.reference}, quantized" + (
                 f", {plural(len(attempt.keep), 'op')} in fp32" if attempt.keep else ""
             )
-            self._diagnoses = {key: with_kept(found, attempt.keep)}
+            self._diagnoses[key] = with_kept(found, attempt.keep)
+            while len(self._diagnoses) > _MODELS_KEPT:
+                del self._diagnoses[next(iter(self._diagnoses))]
         return self._diagnoses[key]
 
     def simulation(self, attempt: Attempt, samples: int = _SAMPLES) -> Simulation:
         known = self._simulations.setdefault(key_of(attempt), {})
         if samples not in known:
             other = next(iter(known.values()), None)
-            model = other.model if other is not None else open_switches(self.reference, self.quantized(attempt))
+            model = other.model if other is not None else open_switches(self._fp32_of(attempt), self.quantized(attempt))
             made = Simulation(model, self._sample, samples=samples)
             name = f"{key_of(attempt)}-{samples}"
             made.remember(Journal(self.logdir / SIMULATIONS / f"{name}.jsonl"), name + self.model_digest)
             known[samples] = made
-            self._units[key_of(attempt)] = {unit.name for unit in model.units}
+            self._units[key_of(attempt)] = [unit.name for unit in model.units]
         return known[samples]
 
     def forget_simulations(self, but: Attempt) -> None:
@@ -330,6 +410,10 @@ class TrialRunner:
     def model(self) -> Any:
         """The fp32 model as it was given, where that can be evaluated."""
         return Path(self.given) if isinstance(self.given, str | PathLike) else self.reference
+
+
+def _ops_in_fp32(trial: Trial) -> int:
+    return len(trial.fallback) + len(trial.config.get("int16_tensors", ()))
 
 
 def left_by_tool(error: float, kept: int) -> str:

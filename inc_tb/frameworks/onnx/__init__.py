@@ -34,7 +34,7 @@ _ONNX_RUNTIME = Tool(
         Option("per-channel", "A scale for each channel of the weights; no unless asked for.", default=None),
         Option("reduce-range", "7 bits for weights, for CPUs without VNNI."),
         Option("symmetric", "Activations symmetric around zero."),
-        Option("activation-type", "Of what ops read and write.", _TYPES, "int8"),
+        Option("activation-type", "Of what ops read and write; measured unless told.", _TYPES, None),
         Option("weight-type", "Of the weights.", _TYPES[:2], "int8"),
         Option("preprocess", "Infer shapes and fold batch norms first.", default=True),
     ),
@@ -55,6 +55,7 @@ class OnnxFramework(Framework):
         "name_twins": "timer:name_twins", "read_inputs": "adapter:read_inputs", "read_graph": "graph:read_graph",
         "open_results": "model:open_results", "digest_model": "model:digest_model",
         "measure_size": "model:measure_size", "save_model": "model:save_model",
+        "count_macs": "multiplications:count_macs",
         "quantize_to_ranges": "quantizer:quantize_to_ranges",
     }  # fmt: skip
 

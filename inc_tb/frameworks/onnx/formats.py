@@ -91,6 +91,8 @@ def _arguments(settings: Settings) -> dict[str, str]:
     told, found = settings.told, _types(settings, activation="int8", weight="int8")
     if told.get("reduce_range"):
         found["reduce_range"] = "True"
+    if told.get("op_types"):
+        found["op_types_to_quantize"] = f"[{', '.join(map(quoted, told['op_types']))}]"
     if not told or settings.dynamic:
         return found
     found["quant_format"] = f"QuantFormat.{told['format']}"

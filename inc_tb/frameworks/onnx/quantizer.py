@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +28,7 @@ from onnxruntime.quantization import (
     quantize_dynamic,
     quantize_static,
 )
+from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from inc_tb.errors import IncTbError, ModelError, UsageError, first_line
@@ -68,21 +69,29 @@ class OnnxRuntimeQuantizer:
         calibrator: Literal["minmax", "entropy", "percentile"] = "minmax",
         per_channel: bool = False,
         reduce_range: bool = False,
-        activation_type: str = "int8",
+        activation_type: str | None = None,
         weight_type: str = "int8",
         symmetric: bool = False,
         preprocess: bool = True,
+        op_types: Sequence[str] = (),
     ) -> None:
+        """Without an `activation_type` a tuning takes the one that this machine's kernels are faster with.
+
+        Only ops of these `op_types` are quantized, or all that the tool can.
+        """
+        self._has_type = activation_type is not None
+        activation_type = activation_type or "uint8"
         self.settings: dict[str, Any] = {
             "approach": approach, "format": format, "calibrator": calibrator, "per_channel": per_channel,
             "reduce_range": reduce_range, "activation_type": activation_type, "weight_type": weight_type,
-            "symmetric": symmetric, "preprocess": preprocess, "int16_tensors": [],
+            "symmetric": symmetric, "preprocess": preprocess, "int16_tensors": [], "op_types": list(op_types),
         }  # fmt: skip
         check_choices(self.settings, _CHOICES)
         if approach == "static" and weight_type == "uint8" and activation_type != "uint8":
             raise UsageError(f"weight_type='uint8' needs activation_type='uint8'; {activation_type!r} was given.")
         if format == "QOperator" and activation_type in ("int16", "uint16"):
             raise UsageError(f"activation_type={activation_type!r} needs format='QDQ'; 'QOperator' was given.")
+        self._types: list[str] = []
         self._ranges = Path(tempfile.mkdtemp(prefix="inc_tb_ranges_"))
         weakref.finalize(self, shutil.rmtree, self._ranges, ignore_errors=True)
 
@@ -103,6 +112,7 @@ class OnnxRuntimeQuantizer:
             self._pre_processed(source, target, has_folds, skip_symbolic_shape=True)
         proto = _raised(onnx.load(target) if target.exists() else _whole(source))
         name_nodes(proto)
+        self._types = sorted({node.op_type for node in proto.graph.node} & _known_types())
         onnx.save(proto, target)
         return target
 
@@ -151,6 +161,16 @@ class OnnxRuntimeQuantizer:
         else:
             changes = [{"per_channel": not base["per_channel"]}]
         return [{**base, **change} for change in changes]
+
+    def kernels(self) -> Sequence[Mapping[str, Any]]:
+        """With the other sign for activations, unless its user has chosen one: kernels are made for one of them."""
+        settings = self.settings
+        is_free = not self._has_type and (settings["approach"], settings["weight_type"]) == ("static", "int8")
+        return [{**settings, "activation_type": "int8"}] if is_free else []
+
+    def without_types(self, settings: Mapping[str, Any], types: Collection[str]) -> Mapping[str, Any]:
+        """So that no op of these types is quantized."""
+        return {**settings, "op_types": [t for t in settings["op_types"] or self._types if t not in types]}
 
     def cures(
         self, settings: Mapping[str, Any], suggestions: Sequence[Suggestion], tensors: Mapping[str, str]
@@ -204,6 +224,7 @@ def _dynamic(model: Path, target: Path, settings: Mapping[str, Any], keep: Seque
     quantize_dynamic(
         model, target, per_channel=settings["per_channel"], reduce_range=settings["reduce_range"],
         weight_type=_type(settings["weight_type"]), nodes_to_exclude=[*keep, *renamed],
+        op_types_to_quantize=list(settings["op_types"]) or None,
     )  # fmt: skip
 
 
@@ -236,8 +257,14 @@ def _static(
         per_channel=settings["per_channel"], reduce_range=settings["reduce_range"],
         activation_type=_type(settings["activation_type"]), weight_type=_type(settings["weight_type"]),
         calibrate_method=CalibrationMethod[CALIBRATORS[settings["calibrator"]]], nodes_to_exclude=list(keep),
+        op_types_to_quantize=list(settings["op_types"]) or None,
         extra_options=options, **({"calibration_cache_path": ranges} if has_cache else {}),
     )  # fmt: skip
+
+
+def _known_types() -> set[str]:
+    """What the tool quantizes unless told otherwise."""
+    return {*QDQRegistry, *QLinearOpsRegistry}
 
 
 def _type(dtype: str) -> QuantType:

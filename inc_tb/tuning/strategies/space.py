@@ -31,10 +31,12 @@ class Space(NamedTuple):
         return Attempt(self.settings[point.settings], kept)
 
 
-def first_made(bench: Workbench) -> Generator[Attempt, Trial, tuple[Attempt, Trial] | None]:
-    """Everything in int8 with the tool's own settings, or with the first others by which it can quantize at all."""
-    for settings in (bench.quantizer.settings, *bench.quantizer.variants()):
-        attempt = Attempt(settings)
+def first_made(
+    bench: Workbench, settings: Mapping[str, Any] | None = None
+) -> Generator[Attempt, Trial, tuple[Attempt, Trial] | None]:
+    """Everything in int8 with these settings or the tool's own, or the first others by which it can quantize at all."""
+    for chosen in (settings or bench.quantizer.settings, *bench.quantizer.variants()):
+        attempt = Attempt(chosen)
         trial = yield attempt
         if _is_made(bench, attempt):
             return attempt, trial

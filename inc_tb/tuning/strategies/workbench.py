@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
 from inc_tb.frameworks.protocols import Quantizer
@@ -33,6 +33,12 @@ class Workbench(Protocol):
     """For whatever is drawn at random: with the same seed the same trials."""
     probing: Callable[[int, int], None] | None
     comparison: dict[str, Comparison]
+    minimize: str
+    """What is to be as small as can be: the name of an objective, or "ops" for the number of ops in fp32."""
+    rewrite: bool
+    """Whether the fp32 model may be changed, without changing what it computes."""
+    baseline_objectives: Mapping[str, float]
+    """Of fp32."""
 
     @property
     def allowed(self) -> float:
@@ -44,6 +50,26 @@ class Workbench(Protocol):
         ...
 
     def is_met(self, trial: Trial) -> bool: ...
+
+    def cost(self, trial: Trial) -> float:
+        """What is to be small."""
+        ...
+
+    def prices(self, attempt: Attempt) -> Mapping[str, float]:
+        """What it costs to keep each unit in fp32; nothing where all cost the same."""
+        ...
+
+    def without_multiplications(self, attempt: Attempt) -> list[str]:
+        """Units that gain nothing by integers but what is around them."""
+        ...
+
+    def latency_ms(self, attempt: Attempt) -> float:
+        """Of a model, without a trial of it."""
+        ...
+
+    def rewrites(self) -> list[dict[str, Any]]:
+        """What can be changed about the fp32 model without changing what it computes, as plain data."""
+        ...
 
     def quantized(self, attempt: Attempt) -> Any: ...
 
