@@ -9,7 +9,8 @@ from typing import Any
 from inc_tb.advise.given import Given, any_quantized
 from inc_tb.advise.judge import judge
 from inc_tb.data import is_one_batch, open_for
-from inc_tb.frameworks.models import open_pair
+from inc_tb.errors import UsageError
+from inc_tb.frameworks.models import loaded, open_pair
 from inc_tb.frameworks.ops import Array, Op
 from inc_tb.frameworks.protocols import Adapter
 from inc_tb.frameworks.registry import describe
@@ -18,6 +19,7 @@ from inc_tb.measure.details import details_of
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.measure.op_table import op_table
 from inc_tb.measure.shards import Collected
+from inc_tb.measure.tokens import Kind, Tokenizer, TokenWatch
 from inc_tb.records import plural
 
 
@@ -30,6 +32,8 @@ def diagnose(
     batch_size: int | None = None,
     distributed: bool = False,
     progress: Progress | None = None,
+    tokenizer: Tokenizer | None = None,
+    language: Kind | None = None,
 ) -> Diagnosis:
     """Compare a quantized model with its reference, op by op.
 
@@ -40,14 +44,18 @@ def diagnose(
     models: 1 GiB, or half of what is free where that is less. `batch_size` says how many samples run at once instead.
     With `distributed` every process of torch.distributed calls this with its own shard of the batches, and all get the
     diagnosis of the whole. `progress` is called with the number of samples done so far.
+    Of a model that gets `input_ids` and gives a score for each token, `Diagnosis.tokens` says what the reader of its
+    text notices, in the words of the `tokenizer`; `language` says how it was trained where the data do not tell.
     """
     names = _names(reference, quantized)
+    reference, quantized = loaded(reference), loaded(quantized)
     given = Given(reference, quantized, names)
     given.check_files()
     adapter = open_pair(reference, quantized, memory_budget=memory_budget, batch_size=batch_size)
     return diagnose_adapted(
-        adapter, _opened(batches, adapter), names=names, given=given, distributed=distributed, progress=progress
-    )
+        adapter, _opened(batches, adapter), names=names, given=given, distributed=distributed, progress=progress,
+        watch=token_watch(tokenizer, language),
+    )  # fmt: skip
 
 
 def compare(reference: Any, quantized: Any, batches: Any) -> Diagnosis:
@@ -64,13 +72,18 @@ def diagnose_adapted(
     given: Given | None = None,
     distributed: bool = False,
     progress: Progress | None = None,
+    watch: TokenWatch | None = None,
 ) -> Diagnosis:
     """The same for models that are open already; `names` are what the log calls them.
 
     Where they were `given` by somebody they must be such as can be meant.
     """
     check = given.check_ops if given is not None else None
-    collected, samples = (collect_with_others if distributed else collect)(adapter, batches, progress, check)
+    watch = watch or TokenWatch()
+    if distributed:
+        collected, samples = collect_with_others(adapter, batches, progress, check)
+    else:
+        collected, samples = collect(adapter, batches, progress, check, watch)
     if given is not None:
         given.check_values(_differs(collected))
     ops = adapter.ops()
@@ -84,7 +97,20 @@ def diagnose_adapted(
         adapter.framework,
         samples,
         [*adapter.notes, *_notes(ops, collected)],
+        watch.found(),
     )
+
+
+def token_watch(tokenizer: Tokenizer | None, language: Kind | None = None) -> TokenWatch:
+    if language not in (None, "causal", "masked"):
+        raise UsageError(
+            f"language={language!r} was given; expected 'causal' or 'masked', or none to tell it by the data."
+        )
+    if tokenizer is not None and not callable(getattr(tokenizer, "decode", None)):
+        raise UsageError(
+            f"{describe(tokenizer)} was given as tokenizer; expected an object whose decode() makes text of tokens."
+        )
+    return TokenWatch(language, None if tokenizer is None else tokenizer.decode)
 
 
 def _names(reference: Any, quantized: Any) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.markup import escape
 
-from inc_tb.advise.diagnose import diagnose_adapted
+from inc_tb.advise.diagnose import diagnose_adapted, token_watch
 from inc_tb.advise.given import Given
 from inc_tb.commands.runs import name_of, refuse_taken, run_folder
 from inc_tb.commands.terminal import (
@@ -20,16 +20,28 @@ from inc_tb.commands.terminal import (
     progress_bar,
 )
 from inc_tb.data import open_data, open_for
+from inc_tb.errors import UsageError
 from inc_tb.frameworks.models import open_pair
 from inc_tb.frameworks.registry import framework_of
 from inc_tb.records import plural
+from inc_tb.texts import LENGTH, open_text, open_tokenizer
 
 
 @click.command()
 @click.argument("reference")
 @click.argument("quantized")
+@click.option("--data", help=".npz, .npy, a folder of them, ONNX test_data_set_* folders, or file.py:function.")
 @click.option(
-    "--data", required=True, help=".npz, .npy, a folder of them, ONNX test_data_set_* folders, or file.py:function."
+    "--text",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Instead of --data, for a language model: a text file, cut into sequences of tokens.",
+)
+@click.option("--length", default=LENGTH, show_default=True, type=click.IntRange(2), help="Tokens of a sequence.")
+@click.option(
+    "--tokenizer",
+    metavar="PLACE",
+    help="Makes tokens of text, and words of tokens: a folder of transformers or a .gguf file.  [default: REFERENCE's]",
 )
 @click.option("--logdir", type=click.Path(path_type=Path), default=Path("nc_workspace"), show_default=True)
 @click.option("--run", help="Name of the run below the logdir.  [default: the quantized file's name]")
@@ -78,14 +90,14 @@ from inc_tb.records import plural
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def diagnose(
-    reference: str, quantized: str, data: str, logdir: Path, run: str | None, append: bool, sort: str, top: int,
-    samples: int | None, batch_size: int | None, memory: int | None, csv: Path | None, probe_s: float | None,
-    profile_runs: int | None, as_json: bool,
+    reference: str, quantized: str, data: str | None, text: Path | None, length: int, tokenizer: str | None,
+    logdir: Path, run: str | None, append: bool, sort: str, top: int, samples: int | None, batch_size: int |
+    None, memory: int | None, csv: Path | None, probe_s: float | None, profile_runs: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare QUANTIZED with REFERENCE op by op, log it for TensorBoard, and say what to change.
 
-    Both are .onnx files, models of TensorFlow (SavedModel folder, .pb, .keras, .tflite), of MXNet (-symbol.json), or
-    file.py:function that returns a model.
+    Both are .onnx files, models of TensorFlow (SavedModel folder, .pb, .keras, .tflite), of MXNet (-symbol.json), of
+    transformers (a folder, .gguf), or file.py:function that returns a model.
     """
     from inc_tb.measure.op_table import COLUMNS
     from inc_tb.profiling.run import profile
@@ -98,6 +110,9 @@ def diagnose(
     from inc_tb.store.writer import SummaryWriter
 
     find_sorting(COLUMNS, sort)  # before anything takes time
+    if (data is None) == (text is None):
+        both = "neither was given" if data is None else "both were given"
+        raise UsageError(f"expected --data, or --text for a language model; {both}.")
     folder = run_folder(logdir, run, name_of(quantized))
     check_folder(logdir)
     check_folder(csv)
@@ -111,9 +126,15 @@ def diagnose(
     for ability, wanted in (("open_switches", probe_s), ("open_timer", profile_runs)):
         if wanted is not None:
             framework_of(models[1]).require(ability)
-    batches = open_for(adapter, data).first(samples)
+    words = open_tokenizer(tokenizer or reference) if text is not None or tokenizer is not None else None
+    if text is not None:
+        batches = open_text(text, words, adapter.inputs(), length, batch_size).first(samples)
+    else:
+        batches = open_for(adapter, data or "").first(samples)
     with progress_bar("comparing samples", batches.samples) as progress:
-        found = diagnose_adapted(adapter, batches, names=(reference, quantized), given=given, progress=progress)
+        found = diagnose_adapted(
+            adapter, batches, names=(reference, quantized), given=given, progress=progress, watch=token_watch(words)
+        )  # fmt: skip
     with SummaryWriter(folder) as writer:
         writer.add_diagnosis(found)
     comparison, complete = {}, True
@@ -123,7 +144,12 @@ def diagnose(
         found, comparison, complete = probed.diagnosis, probed.comparison, probed.complete
     times = None
     if profile_runs is not None:
-        one_by_one = open_data(data, adapter.inputs(), 1).first(samples)
+        one_by_one = (
+            open_text(text, words, adapter.inputs(), length, 1)
+            if text is not None
+            else open_data(data or "", adapter.inputs(), 1)
+        )
+        one_by_one = one_by_one.first(samples)
         with progress_bar("timing runs", profile_runs) as timing:
             times = profile(models[0], one_by_one, quantized=models[1], runs=profile_runs, progress=timing)
         found = times.join(found)

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from inc_tb import records
 from inc_tb.data import load_function, split_function
 from inc_tb.errors import IncTbError, ModelError, UsageError
+from inc_tb.frameworks.models import loaded
 
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
@@ -42,7 +43,7 @@ def as_model(given: str) -> Any:
     if ".py:" not in given:
         if Path(given).suffix == ".py" and Path(given).is_file():
             raise ModelError(f"{given} is code; expected the function in it that returns the model: {given}:function.")
-        return Path(given)
+        return loaded(Path(given))
     path, name = split_function(given)
     try:
         return load_function(path, name)()

@@ -26,6 +26,7 @@ _ABILITIES = {
     "open_pair": "be compared", "open_switches": "be probed", "name_twins": "be compared in time",
     "read_inputs": "be read one by one", "read_graph": "be shown as graphs", "open_results": "be run one by one",
     "open_timer": "be timed", "digest_model": "be told apart", "measure_size": "be measured", "save_model": "be saved",
+    "load_stored": "be loaded from disk", "open_tokenizer": "be given text",
     "count_macs": "be told by their multiplications",
     "quantize_to_ranges": "be quantized to given ranges", "make_quantizer": "be quantized without a quantizer of yours",
     "find_rewrites": "be rewritten before they are quantized", "apply_rewrites": "be rewritten from a record",
@@ -86,6 +87,8 @@ class Framework(ABC):
     """Variables that the command line sets before the framework is loaded, unless its user has."""
     thread_variables: Sequence[str] = ()
     """Those that say how many threads it has, for a framework that looks at them once, when it is loaded."""
+    takes_any_folder: bool = False
+    """Whether a folder that no other framework knows is taken for a model of it, so that it is asked last."""
     reference_is_optional: bool = False
     """Whether a quantized model alone will do, because its reference can be made of it."""
     packages: Sequence[str] = ()
@@ -165,6 +168,14 @@ class Framework(ABC):
     def save_model(self, model: Any, target: Path) -> None:
         """Where it can be loaded from again."""
         self._do("save_model", model, target)
+
+    def load_stored(self, path: Path) -> Any:
+        """The object that a path stands for, where models are objects."""
+        return self._do("load_stored", path)
+
+    def open_tokenizer(self, path: Path) -> Any:
+        """What makes tokens of text for the language model there, and text of tokens."""
+        return self._do("open_tokenizer", path)
 
     def store_tuned(self, carried: Carried, folder: Path) -> Mapping[str, Any]:
         """A tuned model, so that `open_tuned` finds it in the folder; returns what that must know, as plain data."""

@@ -14,6 +14,14 @@ from inc_tb.frameworks.registry import framework_of, framework_of_both
 from inc_tb.records import GraphNode
 
 
+def loaded(model: Any) -> Any:
+    """A path of a framework whose models are objects as such an object; anything else as it is."""
+    if not isinstance(model, str | PathLike):
+        return model
+    framework = framework_of(model)
+    return framework.load_stored(Path(model)) if framework.can("load_stored") else model
+
+
 def open_pair(
     reference: Any, quantized: Any, *, memory_budget: int | None = None, batch_size: int | None = None
 ) -> Adapter:

@@ -73,7 +73,8 @@ def framework_of_both(reference: Any, quantized: Any, verb: str) -> Framework:
 
 
 def _recognized(model: Any) -> Framework | None:
-    return next((framework for framework in frameworks() if framework.recognizes(model)), None)
+    in_turn = sorted(frameworks(), key=lambda framework: framework.takes_any_folder)
+    return next((framework for framework in in_turn if framework.recognizes(model)), None)
 
 
 def _expected() -> str:

@@ -17,6 +17,7 @@ from inc_tb.frameworks.registry import describe
 from inc_tb.measure.op_table import Measurement
 from inc_tb.measure.shards import Collected, Key, merged_over_ranks
 from inc_tb.measure.stats import PairStats
+from inc_tb.measure.tokens import TokenWatch
 
 Progress = Callable[[int], None]
 Check = Callable[[Sequence[Op], Batch], None]
@@ -27,14 +28,18 @@ STORED: Sequence[Role] = ("output", "weight")
 
 
 def collect(
-    adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None, check: Check | None = None
+    adapter: Adapter,
+    batches: Iterable[Any],
+    progress: Progress | None = None,
+    check: Check | None = None,
+    watch: TokenWatch | None = None,
 ) -> tuple[Collected, int]:
     """Statistics of every pair over all batches, and the number of samples.
 
-    `check` is given the ops and the first batch, before anything is run but for tracing.
+    `check` is given the ops and the first batch, before anything is run but for tracing; `watch` sees every pair.
     """
     try:
-        return _collect(adapter, batches, progress, check)
+        return _collect(adapter, batches, progress, check, watch or TokenWatch())
     except MemoryError as error:
         raise OutOfMemoryError(
             f"there is not enough memory to compare the arrays of one batch ({error}). Give this process more memory, "
@@ -43,7 +48,7 @@ def collect(
 
 
 def _collect(
-    adapter: Adapter, batches: Iterable[Any], progress: Progress | None, check: Check | None
+    adapter: Adapter, batches: Iterable[Any], progress: Progress | None, check: Check | None, watch: TokenWatch
 ) -> tuple[Collected, int]:
     samples, is_open = 0, False
     inputs = adapter.inputs()
@@ -61,8 +66,9 @@ def _collect(
                 if check is not None:
                     check(adapter.ops(), batch)
                 collector.set_ops(adapter.ops())
+                watch.set_ops(adapter.ops())
                 collector.add(adapter.weights())
-            collector.add(adapter.run(batch))
+            collector.add(watch.of_batch(batch, adapter.run(batch)))
             samples += next((len(array) for array in batch.values() if array.ndim), 1)
             if progress is not None:
                 progress(samples)

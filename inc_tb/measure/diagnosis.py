@@ -11,7 +11,7 @@ import numpy as np
 
 from inc_tb.errors import UsageError
 from inc_tb.measure.tables import TABLES, write_table
-from inc_tb.records import ChannelRow, GraphNode, HistogramRow, OpTable, Suggestion, brief, listed, plural
+from inc_tb.records import ChannelRow, GraphNode, HistogramRow, OpTable, Suggestion, Tokens, brief, listed, plural
 from inc_tb.shown import Shown
 
 VERDICTS = ("bad", "watch", "ok", "")
@@ -33,6 +33,8 @@ class Diagnosis(Shown):
     framework: str = ""
     samples: int = 0
     notes: list[str] = field(default_factory=list)
+    tokens: Tokens | None = None
+    """Of a language model, what its reader notices."""
     logged: Path | None = field(default=None, compare=False)
     """The folder of the run that holds it, where that is known."""
 
@@ -142,7 +144,8 @@ class Diagnosis(Shown):
              "pattern": s.pattern, "recipes": s.recipes, "effects": s.effects}
             for s in self.suggestions
         ]  # fmt: skip
-        return {"version": VERSION, **self.meta, "columns": columns, "ops": ops, "suggestions": suggestions}
+        tokens = {"tokens": self.tokens.to_json()} if self.tokens is not None else {}
+        return {"version": VERSION, **self.meta, **tokens, "columns": columns, "ops": ops, "suggestions": suggestions}
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with one row an op; needs pandas, which inc-tb does not install."""

@@ -32,11 +32,12 @@ from inc_tb.records.rows import (
 )
 from inc_tb.records.table import Cell, Column, OpTable
 from inc_tb.records.text import brief, listed, plural, short_repr, storable_text, to_json, without_middle
+from inc_tb.records.tokens import TokenMean, Tokens, TokenText, WorstToken
 
 __all__ = [
     "CHUNKED", "PLUGIN", "ROWS_PER_CHUNK", "ROW_KINDS", "VERSION", "Cell", "ChannelRow", "Column", "Effect",
     "GraphNode", "Header", "HistogramRow", "Kind", "OpTable", "ProfileRow", "Recipe", "RecordError", "Rewrite",
-    "RowKind", "Span", "Suggestion", "Trial", "brief", "check_element", "checksum", "decode_rows", "decode_table",
-    "encode_rows", "encode_table", "listed", "plural", "read_header", "short_repr", "storable_text", "to_json",
-    "without_middle",
+    "RowKind", "Span", "Suggestion", "TokenMean", "TokenText", "Tokens", "Trial", "WorstToken", "brief",
+    "check_element", "checksum", "decode_rows", "decode_table", "encode_rows", "encode_table", "listed", "plural",
+    "read_header", "short_repr", "storable_text", "to_json", "without_middle",
 ]  # fmt: skip

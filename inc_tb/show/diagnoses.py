@@ -19,6 +19,7 @@ from inc_tb.show.grid import Column as GridColumn
 from inc_tb.show.names import shorten
 from inc_tb.show.recipes import show_recipe
 from inc_tb.show.sorting import find_sorting
+from inc_tb.show.tokens import show_tokens
 
 _ACTIVATIONS = (
     "verdict", "sensitivity", "added_sqnr_db", "arrived_sqnr_db", "total_sqnr_db", "a_mse", "a_min", "a_max", "a_range",
@@ -38,6 +39,7 @@ def show_diagnosis(console: Console, diagnosis: Diagnosis, *, sort: str = "added
     _show_table(console, diagnosis, "Activations summary", _ACTIVATIONS, sorting.activations, top)
     _show_table(console, diagnosis, "Weights summary", _WEIGHTS, sorting.weights, top)
     _show_missing(console, diagnosis, top)
+    show_tokens(console, diagnosis.tokens)
     for note in diagnosis.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
     _show_suggestions(console, diagnosis)

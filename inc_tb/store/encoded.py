@@ -16,7 +16,7 @@ from inc_tb.profiling.profile import Profile
 from inc_tb.records import Column, Kind, Recipe, RowKind, Suggestion, Trial
 from inc_tb.store.summaries import blobs
 
-OF_DIAGNOSIS: tuple[Kind, ...] = ("ops", "histograms", "channels", "suggestions", "graph")
+OF_DIAGNOSIS: tuple[Kind, ...] = ("ops", "histograms", "channels", "suggestions", "graph", "tokens")
 """The records that a diagnosis is stored as."""
 _EVIDENCE = {column.name: column for column in (*judge.EVIDENCE, *effects.EVIDENCE, *join.EVIDENCE)}
 
@@ -31,9 +31,11 @@ def diagnosis_records(diagnosis: Diagnosis, kinds: Collection[Kind] = OF_DIAGNOS
     for kind in OF_DIAGNOSIS:
         if kind == "ops" and kind in kinds:
             found.append(blobs(tag_of(kind), records.encode_table(diagnosis.ops, diagnosis.meta)))
+        elif kind == "tokens":
+            found += [_rows(kind, [diagnosis.tokens])] if diagnosis.tokens is not None and kind in kinds else []
         elif kind != "ops" and kind in kinds:
-            rows, meta = getattr(diagnosis, kind), _about(diagnosis) if kind == "suggestions" else None
-            found.append(_rows(kind, rows, meta))
+            meta = _about(diagnosis) if kind == "suggestions" else None
+            found.append(_rows(kind, getattr(diagnosis, kind), meta))
     return found
 
 

@@ -103,5 +103,6 @@ def _decode_diagnosis(tags: Mapping[str, Sequence[bytes]]) -> Diagnosis:
         for kind in OF_DIAGNOSIS
         if kind != "ops" and tag_of(kind) in tags
     }
+    parts["tokens"] = next(iter(parts.get("tokens", ())), None)
     known = {f.name for f in fields(Diagnosis)}
     return Diagnosis(table, **parts, **{name: value for name, value in meta.items() if name in known})

@@ -368,6 +368,15 @@ def test_every_version_has_a_golden_run() -> None:
     assert {folder.name for folder in GOLDEN.glob("v*")} == {f"v{n}" for n in range(1, records.VERSION + 1)}
 
 
+def test_golden_tokens() -> None:
+    found = inc_tb.load(GOLDEN / "later" / "tokens").diagnosis.tokens
+    assert found is not None
+    assert (found.kind, found.op, found.count, found.kl) == ("causal", "head", 6, 0.5)
+    assert found.intervals == {"kl": (0.25, 0.75)}
+    assert found.perplexity_quantized == pytest.approx(math.exp(1.25))
+    assert (found.worst[0].quantized, found.texts[0].kl) == (" ran", [None, 0.25, 2.0])
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_golden(version: int) -> None:
     """Written by tests/golden/make.py when this version was the current one; must be readable for ever."""

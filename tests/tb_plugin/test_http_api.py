@@ -95,7 +95,7 @@ def test_the_runs_are_as_described(plugin: QuantizationPlugin) -> None:
     example = json.loads(re.search(r"^    \{.*?^    \}", ROUTES["/runs"], re.M | re.S)[0].replace(", …", ""))  # type: ignore[index]
     found = json.loads(ask(plugin, "/runs").data)
     assert example.keys() == found.keys()
-    (told,), run = example["runs"], found["runs"][-1]
+    (told,), run = example["runs"], next(run for run in found["runs"] if run["name"] == "v2")
     assert told.keys() == run.keys()
     for kind, about in told["kinds"].items():
         assert about.keys() == run["kinds"][kind].keys()
@@ -117,7 +117,8 @@ def test_a_table_decoded_as_described(run: str, plugin: QuantizationPlugin, deco
 
 @pytest.mark.parametrize("kind", get_args(records.RowKind))
 def test_rows_decoded_as_described(kind: str, plugin: QuantizationPlugin, decoder: dict[str, Any]) -> None:
-    contents, blobs = decoder["read_container"](ask(plugin, "/record", run="v2", kind=kind).data)
+    run = f"later/{kind}" if (GOLDEN / "later" / kind).is_dir() else "v2"
+    contents, blobs = decoder["read_container"](ask(plugin, "/record", run=run, kind=kind).data)
     (part,) = contents["parts"]
     assert sum(len(decoder["read_rows"](blobs[place])) for place in part["blobs"]) == part["rows"] > 0
     if kind in records.CHUNKED:

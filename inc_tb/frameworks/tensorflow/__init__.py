@@ -35,6 +35,7 @@ class TensorFlowFramework(Framework):
     name, title, extra = "tensorflow", "TensorFlow", "tensorflow"
     models = ".pb, .tflite and .keras files, SavedModel folders, or objects"
     suffixes = (".pb", ".tflite", ".keras")
+    takes_any_folder = True
     channels_last = True
     reference_is_optional = True  # of a model in quantization-aware training
     environment: ClassVar = {"TF_CPP_MIN_LOG_LEVEL": "2"}  # what it warns of is in our own messages

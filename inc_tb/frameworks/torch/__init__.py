@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
 from typing import Any, ClassVar
 
 from inc_tb.errors import UsageError
@@ -12,6 +14,8 @@ from inc_tb.frameworks.ops import Array
 from inc_tb.frameworks.torch.followers import is_follower, with_followers
 from inc_tb.frameworks.torch.formats import FORMATS
 from inc_tb.records import GraphNode
+
+_GGUF, _CONFIG = ".gguf", "config.json"
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,6 +43,10 @@ _PYTORCH = Tool(
 )  # fmt: skip
 
 
+def _is_pretrained(folder: Path) -> bool:
+    return (folder / _CONFIG).is_file() and any(folder.glob("*.safetensors"))
+
+
 class _Node:
     """An op of a diagnosed model, as a call that may follow others."""
 
@@ -49,7 +57,8 @@ class _Node:
 
 class TorchFramework(Framework):
     name, title, extra = "torch", "PyTorch", "torch"
-    models = "torch.nn.Module objects"
+    models = "torch.nn.Module objects, folders of transformers and .gguf files"
+    suffixes = (_GGUF,)
     saved_suffix = ".pt"
     reference_is_optional = True  # of a model in quantization-aware training
     packages = ("torch", "torchao", "transformers")
@@ -71,11 +80,15 @@ class TorchFramework(Framework):
         "open_results": "model:open_results", "digest_model": "model:digest_model",
         "measure_size": "model:measure_size", "save_model": "model:save_model",
         "count_macs": "multiplications:count_macs",
+        "load_stored": "checkpoints:load_stored", "open_tokenizer": "checkpoints:open_tokenizer",
         "find_rewrites": "rewrites:find_rewrites", "apply_rewrites": "rewrites:apply_rewrites",
         "store_tuned": "carried:store_tuned", "open_tuned": "carried:open_tuned",
     }  # fmt: skip
 
     def recognizes(self, model: Any) -> bool:
+        if isinstance(model, str | PathLike):
+            path = Path(model)
+            return (path.suffix.lower() == _GGUF and path.is_file()) or _is_pretrained(path)
         torch = sys.modules.get("torch")  # whoever has such a model has loaded it
         return torch is not None and isinstance(model, torch.nn.Module | torch.export.ExportedProgram)
 

@@ -92,7 +92,7 @@ def _store(model: Any, manifest: Manifest, folder: Path) -> None:
     if not _are_tied(model):
         model.config.tie_word_embeddings = False
     try:
-        with _quiet():
+        with without_bars():
             model.save_pretrained(str(folder))
     finally:
         model.config, model.hf_quantizer = config, before
@@ -104,7 +104,7 @@ def load(folder: Path, origin: Origin) -> nn.Module:
     method = told.get("quant_method") if isinstance(told, dict) else None
     if method != "torchao" or (folder / _ADAPTER).exists():
         raise ModelError(f"{folder}: its {_CONFIG} does not say how torchao has quantized it. Save the model again.")
-    with _one_line(folder), _quiet():
+    with _one_line(folder), without_bars():
         model: nn.Module = made.from_pretrained(str(folder), config=config, local_files_only=True, use_safetensors=True)
     return model.eval()
 
@@ -132,8 +132,13 @@ def _class_and_config(folder: Path, origin: Origin) -> tuple[Any, Any]:
     return made, config
 
 
+def refuse_code(folder: Path) -> None:
+    """A kernel from the hub is code, too, which the config of a model may ask for."""
+    with _one_line(folder):
+        _check_implementations(folder, json.loads((folder / _CONFIG).read_bytes()))
+
+
 def _check_implementations(folder: Path, told: Any) -> None:
-    """A kernel from the hub is code."""
     for key, value in told.items() if isinstance(told, dict) else enumerate(told) if isinstance(told, list) else ():
         if str(key).endswith("_implementation") and isinstance(value, str) and not value.isidentifier():
             raise ModelError(f"{folder}: its {_CONFIG} asks for {key} {value!r}, which is code of others. Remove it.")
@@ -158,7 +163,7 @@ def _one_line(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def without_bars() -> Iterator[None]:
     """Without bars of progress."""
     from transformers.utils import logging
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _STAGES = {
     "README.md": "onnx",
+    "docs/language-models.md": "language_models",
     "docs/mxnet.md": "mxnet",
     "docs/neural-compressor.md": "neural_compressor",
     "docs/notebook.md": "onnx",
