@@ -30,7 +30,7 @@ function Shell() {
         <h1 class="unseen">Quantization</h1>
         <Tabs
           label="Views"
-          tabs={VIEWS}
+          tabs={VIEWS.filter(({ id, needsRecord }) => !needsRecord || id === chosen.id || state.has(needsRecord))}
           chosen={chosen.id}
           onChoose={(id) => {
             view.value = id;

@@ -11,11 +11,12 @@ import type {
   RowKind,
   Span,
   Suggestion,
+  Tokens,
   Trial,
 } from "./recordtypes.ts";
 
 export type { Effect } from "./recordtypes.ts";
-export type { ChannelRow, ColumnSpec, GraphNode, HistogramRow, ProfileRow, Recipe, Span, Suggestion, Trial };
+export type { ChannelRow, ColumnSpec, GraphNode, HistogramRow, ProfileRow, Recipe, Span, Suggestion, Tokens, Trial };
 
 /** Texts are sorted, so codes sort as texts do. */
 interface Texts {
@@ -72,6 +73,7 @@ export interface RowKinds extends Record<RowKind, object> {
   graph: GraphNode;
   trial: Trial;
   profile: ProfileRow;
+  tokens: Tokens;
   histograms: HistogramRow;
   channels: ChannelRow;
 }

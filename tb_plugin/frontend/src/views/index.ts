@@ -7,7 +7,9 @@ import { ProfileView } from "./ProfileView.tsx";
 import profileCss from "./profile.css";
 import { SuggestionsView } from "./SuggestionsView.tsx";
 import suggestionsCss from "./suggestions.css";
+import { TokensView } from "./TokensView.tsx";
 import { TrialsView } from "./TrialsView.tsx";
+import tokensCss from "./tokens.css";
 import trialsCss from "./trials.css";
 
 /** `load` fetches the code of a large view when it is opened first. */
@@ -17,6 +19,8 @@ export type View = {
   title: string;
   /** Whether there is nothing to show of a run that was never diagnosed. */
   needsDiagnosis: boolean;
+  /** A kind of record without which there is no tab. */
+  needsRecord?: string;
   css?: string;
 } & ({ component: ComponentType } | { load: () => Promise<ComponentType> });
 
@@ -24,6 +28,14 @@ export const VIEWS: readonly View[] = [
   { id: "ops", title: "Ops", needsDiagnosis: true, component: OpsView },
   { id: "suggestions", title: "Suggestions", needsDiagnosis: true, component: SuggestionsView, css: suggestionsCss },
   { id: "trials", title: "Trials", needsDiagnosis: false, component: TrialsView, css: trialsCss },
+  {
+    id: "tokens",
+    title: "Tokens",
+    needsDiagnosis: true,
+    needsRecord: "tokens",
+    component: TokensView,
+    css: tokensCss,
+  },
   { id: "profile", title: "Profile", needsDiagnosis: false, component: ProfileView, css: profileCss },
   {
     id: "graph",
