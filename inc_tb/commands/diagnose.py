@@ -133,7 +133,8 @@ def diagnose(
         batches = open_for(adapter, data or "").first(samples)
     with progress_bar("comparing samples", batches.samples) as progress:
         found = diagnose_adapted(
-            adapter, batches, names=(reference, quantized), given=given, progress=progress, watch=token_watch(words)
+            adapter, batches, models, names=(reference, quantized), given=given, progress=progress,
+            watch=token_watch(words),
         )  # fmt: skip
     with SummaryWriter(folder) as writer:
         writer.add_diagnosis(found)

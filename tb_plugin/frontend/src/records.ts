@@ -9,6 +9,7 @@ import type {
   ProfileRow,
   Recipe,
   RowKind,
+  SampleRow,
   Span,
   Suggestion,
   Trial,
@@ -74,6 +75,7 @@ export interface RowKinds extends Record<RowKind, object> {
   profile: ProfileRow;
   histograms: HistogramRow;
   channels: ChannelRow;
+  samples: SampleRow;
 }
 
 /** A record that is read whole. */
