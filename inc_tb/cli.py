@@ -9,6 +9,7 @@ import traceback
 import click
 
 import inc_tb
+from inc_tb.commands.check import check, compare
 from inc_tb.commands.demo import demo
 from inc_tb.commands.diagnose import diagnose
 from inc_tb.commands.import_ import import_
@@ -26,7 +27,7 @@ def cli(debug: bool) -> None:
     """Find out why a quantized model lost its accuracy."""
 
 
-for command in (demo, diagnose, tune, profile, suggest, import_):
+for command in (demo, diagnose, tune, profile, suggest, import_, check, compare):
     cli.add_command(command)
 
 

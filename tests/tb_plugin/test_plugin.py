@@ -612,7 +612,8 @@ class TestBadRequests:
             ("/record", [("run", "a")], "no kind parameters were given; expected one kind=…."),
             (
                 "/record", [("run", "a"), ("kind", "cat")],
-                "kind=cat was given; expected one of ops, histograms, channels, suggestions, graph, trial, profile.",
+                "kind=cat was given; expected one of ops, histograms, channels, suggestions, graph, trial, profile, "
+                "samples.",
             ),
             ("/histogram", [("run", "a")], "no op parameters were given; expected one op=…."),
             ("/histogram", [("op", "a")], "no run parameters were given; expected one run=…."),

@@ -12,6 +12,7 @@ from pathlib import Path
 _STAGES = {
     "README.md": "onnx",
     "docs/language-models.md": "language_models",
+    "docs/ci.md": "ci",
     "docs/mxnet.md": "mxnet",
     "docs/neural-compressor.md": "neural_compressor",
     "docs/notebook.md": "onnx",
