@@ -17,8 +17,8 @@ from tests.documents.play import play_page
 
 LINKING = [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md"]
 PROGRAMS = ("inc-tb", "make", "pip", "python", "tensorboard")
-OF_OTHERS = {"--path_prefix"}
-"""An option of TensorBoard."""
+OF_OTHERS = {"--path_prefix", "--array", "--wrap"}
+"""Options of TensorBoard and Slurm."""
 
 
 @pytest.mark.slow

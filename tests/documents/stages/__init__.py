@@ -20,6 +20,7 @@ _STAGES = {
     "docs/page.md": "page",
     "docs/profiling.md": "onnx",
     "docs/pytorch.md": "pytorch",
+    "docs/scale.md": "onnx",
     "docs/tensorflow.md": "tensorflow",
     "docs/tuning.md": "tuning",
     "docs/what-it-measures.md": "onnx",
