@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
-import tempfile
+import socket
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,9 +62,12 @@ def store(path: Path, shard: StoredShard) -> None:
     """Whole or not at all: a job that is done again replaces what an earlier try has left."""
     data = gzip.compress(msgspec.msgpack.encode(shard, enc_hook=_encoded), compresslevel=4, mtime=0)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".part-", delete=False) as file:
-        file.write(_MARK + google_crc32c.value(data).to_bytes(_CHECKSUM_BYTES, "little") + data)
-    os.replace(file.name, path)
+    part = path.with_name(f".{socket.gethostname()}-{os.getpid()}-{path.name}.part")
+    try:
+        part.write_bytes(_MARK + google_crc32c.value(data).to_bytes(_CHECKSUM_BYTES, "little") + data)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def pack(measured: Shard, **told: Any) -> StoredShard:
