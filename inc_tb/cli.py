@@ -9,10 +9,12 @@ import traceback
 import click
 
 import inc_tb
+from inc_tb.commands.check import check, compare
 from inc_tb.commands.demo import demo
 from inc_tb.commands.diagnose import diagnose
 from inc_tb.commands.import_ import import_
 from inc_tb.commands.profile import profile
+from inc_tb.commands.sharding import merge
 from inc_tb.commands.suggest import suggest
 from inc_tb.commands.tune import tune
 from inc_tb.errors import IncTbError
@@ -26,7 +28,7 @@ def cli(debug: bool) -> None:
     """Find out why a quantized model lost its accuracy."""
 
 
-for command in (demo, diagnose, tune, profile, suggest, import_):
+for command in (demo, diagnose, tune, profile, suggest, import_, check, compare, merge):
     cli.add_command(command)
 
 

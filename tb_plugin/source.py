@@ -130,7 +130,7 @@ class RecordSource:
             if not steps:
                 return Trouble(f"run {run} has no {kind} record. Log one, or choose another run.")
             # What a later step does not write anew still stands: a probe only adds to the table and the suggestions.
-            stands = kind in ("histograms", "channels", "graph", "suggestions")
+            stands = kind in ("histograms", "channels", "graph", "suggestions", "samples")
             standing = [at for at in steps if step is None or at == step or (stands and at < step)]
             if not standing:
                 has = ", ".join(map(str, list(steps)[-10:]))

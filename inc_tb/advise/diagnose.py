@@ -18,9 +18,10 @@ from inc_tb.measure.collect import Progress, by_op, collect, collect_with_others
 from inc_tb.measure.details import details_of
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.measure.op_table import op_table
-from inc_tb.measure.shards import Collected
+from inc_tb.measure.origin import origin_of
+from inc_tb.measure.shards import Collected, Shard
 from inc_tb.measure.tokens import Kind, Tokenizer, TokenWatch
-from inc_tb.records import plural
+from inc_tb.records import Origin, Tokens, plural
 
 
 def diagnose(
@@ -53,20 +54,22 @@ def diagnose(
     given.check_files()
     adapter = open_pair(reference, quantized, memory_budget=memory_budget, batch_size=batch_size)
     return diagnose_adapted(
-        adapter, _opened(batches, adapter), names=names, given=given, distributed=distributed, progress=progress,
-        watch=token_watch(tokenizer, language),
+        adapter, _opened(batches, adapter), (reference, quantized), names=names, given=given, distributed=distributed,
+        progress=progress, watch=token_watch(tokenizer, language),
     )  # fmt: skip
 
 
 def compare(reference: Any, quantized: Any, batches: Any) -> Diagnosis:
     """The same for those who have made the one of the other, and know that the two may be alike."""
     adapter = open_pair(reference, quantized)
-    return diagnose_adapted(adapter, _opened(batches, adapter), names=_names(reference, quantized))
+    models = reference, quantized
+    return diagnose_adapted(adapter, _opened(batches, adapter), models, names=_names(*models))
 
 
 def diagnose_adapted(
     adapter: Adapter,
     batches: Iterable[Any],
+    models: tuple[Any, Any] | None = None,
     *,
     names: tuple[str, str],
     given: Given | None = None,
@@ -74,30 +77,59 @@ def diagnose_adapted(
     progress: Progress | None = None,
     watch: TokenWatch | None = None,
 ) -> Diagnosis:
-    """The same for models that are open already; `names` are what the log calls them.
+    """The same for `models` that are open already; `names` are what the log calls them.
 
     Where they were `given` by somebody they must be such as can be meant.
     """
-    check = given.check_ops if given is not None else None
     watch = watch or TokenWatch()
+    measured = measure_adapted(adapter, batches, given, distributed=distributed, progress=progress, watch=watch)
+    origin = None if models is None else origin_of(models, measured, measured_how(adapter, measured))
+    return diagnosed(measured, adapter.ops(), adapter.framework, names, adapter.notes, origin, watch.found())
+
+
+def measure_adapted(
+    adapter: Adapter,
+    batches: Iterable[Any],
+    given: Given | None = None,
+    *,
+    distributed: bool = False,
+    progress: Progress | None = None,
+    watch: TokenWatch | None = None,
+) -> Shard:
+    """All that is to be known of these samples."""
+    check = given.check_ops if given is not None else None
     if distributed:
-        collected, samples = collect_with_others(adapter, batches, progress, check)
+        measured = collect_with_others(adapter, batches, progress, check)
     else:
-        collected, samples = collect(adapter, batches, progress, check, watch)
+        measured = collect(adapter, batches, progress, check, watch)
     if given is not None:
-        given.check_values(_differs(collected))
-    ops = adapter.ops()
-    measurements = by_op(ops, collected)
-    suggestions, verdicts = judge(measurements, adapter.framework)
+        given.check_values(_differs(measured.stats))
+    return measured
+
+
+def measured_how(adapter: Adapter, measured: Shard) -> dict[str, Any]:
+    """What else its numbers depend on: dynamic ranges are those of a batch."""
+    return {"samples": measured.samples, "batch_size": adapter.samples_at_once}
+
+
+def diagnosed(
+    measured: Shard, ops: Sequence[Op], framework: str, names: tuple[str, str], notes: Sequence[str],
+    origin: Origin | None, tokens: Tokens | None = None,
+) -> Diagnosis:  # fmt: skip
+    """What follows from what was measured."""
+    measurements = by_op(ops, measured.stats)
+    suggestions, verdicts = judge(measurements, framework)
     return Diagnosis(
         op_table(measurements, verdicts),
         suggestions,
-        *details_of(ops, collected),
+        *details_of(ops, measured.stats),
         *names,
-        adapter.framework,
-        samples,
-        [*adapter.notes, *_notes(ops, collected)],
-        watch.found(),
+        framework,
+        measured.samples,
+        [*notes, *_notes(ops, measured.stats)],
+        tokens,
+        origin,
+        measured.by_sample.stored(),
     )
 
 

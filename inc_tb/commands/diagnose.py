@@ -11,6 +11,7 @@ from rich.markup import escape
 from inc_tb.advise.diagnose import diagnose_adapted, token_watch
 from inc_tb.advise.given import Given
 from inc_tb.commands.runs import name_of, refuse_taken, run_folder
+from inc_tb.commands.sharding import Share, as_share, refuse_with_share, share_folder, write_share
 from inc_tb.commands.terminal import (
     as_model,
     check_folder,
@@ -88,11 +89,18 @@ from inc_tb.texts import LENGTH, open_text, open_tokenizer
     metavar="RUNS",
     help="Also time every op of both models in so many runs of one sample, as `inc-tb profile` does.",
 )
+@click.option(
+    "--shard",
+    callback=as_share,
+    metavar="K/N",
+    help="Measure only every Nth batch, from the Kth on, and leave a file for `inc-tb merge` in LOGDIR/RUN.shards.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def diagnose(
     reference: str, quantized: str, data: str | None, text: Path | None, length: int, tokenizer: str | None,
     logdir: Path, run: str | None, append: bool, sort: str, top: int, samples: int | None, batch_size: int |
-    None, memory: int | None, csv: Path | None, probe_s: float | None, profile_runs: int | None, as_json: bool,
+    None, memory: int | None, csv: Path | None, probe_s: float | None, profile_runs: int | None, shard: Share | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Compare QUANTIZED with REFERENCE op by op, log it for TensorBoard, and say what to change.
 
@@ -113,6 +121,8 @@ def diagnose(
     if (data is None) == (text is None):
         both = "neither was given" if data is None else "both were given"
         raise UsageError(f"expected --data, or --text for a language model; {both}.")
+    if shard is not None:
+        refuse_with_share(append=append, csv=csv, probe=probe_s, profile=profile_runs)
     folder = run_folder(logdir, run, name_of(quantized))
     check_folder(logdir)
     check_folder(csv)
@@ -131,9 +141,15 @@ def diagnose(
         batches = open_text(text, words, adapter.inputs(), length, batch_size).first(samples)
     else:
         batches = open_for(adapter, data or "").first(samples)
+    if shard is not None:
+        asked = {"batch-size": batch_size, "samples": samples, "length": None if text is None else length}
+        place = share_folder(logdir, run, quantized)
+        write_share(shard, adapter, batches, models, (reference, quantized), given, place, asked, as_json=as_json)
+        return
     with progress_bar("comparing samples", batches.samples) as progress:
         found = diagnose_adapted(
-            adapter, batches, names=(reference, quantized), given=given, progress=progress, watch=token_watch(words)
+            adapter, batches, models, names=(reference, quantized), given=given, progress=progress,
+            watch=token_watch(words),
         )  # fmt: skip
     with SummaryWriter(folder) as writer:
         writer.add_diagnosis(found)

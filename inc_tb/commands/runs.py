@@ -56,12 +56,13 @@ def diagnosis_in(folder: Path) -> Diagnosis | None:
         return None
 
 
-def refuse_taken(folder: Path, run: str, models: tuple[str, str], *, goes_on: bool) -> None:
+def refuse_taken(folder: Path, run: str, models: tuple[str, str], *, goes_on: bool, can_append: bool = True) -> None:
     """A diagnosis does not end up in a run that has one, unless it `goes_on` with one of the same models."""
     found = diagnosis_in(folder)
     if found is None or (goes_on and is_of(found, *models)):
         return
+    instead = ", or log this one as its next step with --append" if can_append else ""
     raise UsageError(
         f"--run {run}: {folder} exists already and holds a diagnosis of {found.reference} and {found.quantized}; "
-        "choose another name, or log this one as its next step with --append."
+        f"choose another name{instead}."
     )

@@ -12,7 +12,7 @@ import msgspec
 
 from inc_tb.advise.configs import Fitted, find_recipe, formats_listed, recipes_for, write_for
 from inc_tb.advise.names import check_names
-from inc_tb.commands.terminal import say
+from inc_tb.commands.terminal import check_output, say
 from inc_tb.errors import UsageError
 from inc_tb.frameworks.patterns import exact_patterns
 from inc_tb.frameworks.registry import named
@@ -120,8 +120,6 @@ def _deliver(text: bytes, output: Path | None) -> None:
         sys.stdout.buffer.write(text + b"\n" if text else b"")
         sys.stdout.flush()
         return
-    if output.is_dir() or not output.parent.is_dir():
-        wrong = "is a folder" if output.is_dir() else f"there is no folder {output.parent}"
-        raise UsageError(f"--output {output}: {wrong}; expected a file to write to. Choose another place.")
+    check_output(output)
     output.write_bytes(text + b"\n" if text else b"")
     say(f"Wrote {output}.")

@@ -72,6 +72,12 @@ def check_folder(given: Path | None) -> None:
         raise UsageError(f"{given}: is a file; expected a folder to write to. Choose another place.")
 
 
+def check_output(given: Path | None) -> None:
+    if given is not None and (given.is_dir() or not given.parent.is_dir()):
+        wrong = "is a folder" if given.is_dir() else f"there is no folder {given.parent}"
+        raise UsageError(f"--output {given}: {wrong}; expected a file to write to. Choose another place.")
+
+
 def invite(logdir: Path) -> None:
     place = escape(shlex.quote(str(logdir)))
     beside = Path(sys.executable).with_name("tensorboard")  # where the venv is not activated, as after `make demo`

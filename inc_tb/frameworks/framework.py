@@ -7,10 +7,13 @@ it can do. Nothing of the framework itself may be imported until a method is cal
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -244,6 +247,14 @@ class Framework(ABC):
             raise self._cannot("make_quantizer")
         made: Quantizer = self.part(chosen.place)(**settings)
         return made
+
+    def versions(self) -> dict[str, str]:
+        """Of its packages that are installed, without what only says how they were built."""
+        found = {}
+        for package in self.packages:
+            with suppress(PackageNotFoundError):
+                found[package] = re.sub(r"\+.*", "", version(package))
+        return found
 
     def can(self, ability: str) -> bool:
         """Whether it has what the method of this name asks for."""

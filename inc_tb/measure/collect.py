@@ -11,11 +11,12 @@ import numpy as np
 
 from inc_tb.data import as_batch
 from inc_tb.errors import DataError, OutOfMemoryError
-from inc_tb.frameworks.ops import Batch, Op, Pair, Role
+from inc_tb.frameworks.ops import Array, Batch, Op, Pair, Role
 from inc_tb.frameworks.protocols import Adapter
 from inc_tb.frameworks.registry import describe
+from inc_tb.measure.by_sample import Samples
 from inc_tb.measure.op_table import Measurement
-from inc_tb.measure.shards import Collected, Key, merged_over_ranks
+from inc_tb.measure.shards import Key, Shard, merged_over_ranks
 from inc_tb.measure.stats import PairStats
 from inc_tb.measure.tokens import TokenWatch
 
@@ -33,8 +34,8 @@ def collect(
     progress: Progress | None = None,
     check: Check | None = None,
     watch: TokenWatch | None = None,
-) -> tuple[Collected, int]:
-    """Statistics of every pair over all batches, and the number of samples.
+) -> Shard:
+    """Statistics of every pair over all batches, and what is known of single samples.
 
     `check` is given the ops and the first batch, before anything is run but for tracing; `watch` sees every pair.
     """
@@ -49,13 +50,13 @@ def collect(
 
 def _collect(
     adapter: Adapter, batches: Iterable[Any], progress: Progress | None, check: Check | None, watch: TokenWatch
-) -> tuple[Collected, int]:
-    samples, is_open = 0, False
+) -> Shard:
+    samples, is_open, by_sample = 0, False, Samples()
     inputs = adapter.inputs()
     if not isinstance(batches, Iterable):
         raise DataError(f"{describe(batches)} was given as data; expected batches, one batch, or a path.")
     with ThreadPoolExecutor(max_workers=cpu_count() or 1) as pool:
-        collector = _Collector(pool)
+        collector = _Collector(pool, by_sample)
         for given in batches:
             batch = as_batch(given, inputs)
             if any(array.ndim and not len(array) for array in batch.values()):
@@ -68,26 +69,29 @@ def _collect(
                 collector.set_ops(adapter.ops())
                 watch.set_ops(adapter.ops())
                 collector.add(adapter.weights())
+            size = next((len(array) for array in batch.values() if array.ndim), 1)
+            by_sample.begin(batch, size)
             collector.add(watch.of_batch(batch, adapter.run(batch)))
-            samples += next((len(array) for array in batch.values() if array.ndim), 1)
+            by_sample.end()
+            samples += size
             if progress is not None:
                 progress(samples)
         collector.finish()
     if not samples:
         raise DataError("the data has no samples; expected at least one batch. Check the data source.")
-    return collector.collected, samples
+    return Shard(collector.collected, samples, by_sample)
 
 
 def collect_with_others(
     adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None, check: Check | None = None
-) -> tuple[Collected, int]:
+) -> Shard:
     """The same over the shards of all processes. Also when this process fails it says so: the others wait for it."""
     try:
-        collected, samples = collect(adapter, batches, progress, check)
+        own = collect(adapter, batches, progress, check)
     except Exception as error:
-        merged_over_ranks({}, 0, str(error) or type(error).__name__)
+        merged_over_ranks(Shard(), str(error) or type(error).__name__)
         raise
-    return merged_over_ranks(collected, samples)
+    return merged_over_ranks(own)
 
 
 class _Collector:
@@ -97,8 +101,9 @@ class _Collector:
     how many bytes may wait is fixed, so memory does not grow with the number of samples.
     """
 
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
+    def __init__(self, pool: ThreadPoolExecutor, by_sample: Samples) -> None:
         self.collected: dict[Key, PairStats] = {}
+        self._by_sample = by_sample
         self._ops: dict[str, Op] = {}
         self._pool = pool
         self._waiting: dict[Key, list[Pair]] = {}
@@ -107,6 +112,7 @@ class _Collector:
 
     def set_ops(self, ops: Sequence[Op]) -> None:
         self._ops = {op.name: op for op in ops}
+        self._by_sample.set_ops(ops)
 
     def add(self, pairs: Iterable[Pair]) -> None:
         for pair in pairs:
@@ -114,6 +120,7 @@ class _Collector:
             if key not in self.collected:
                 limits = _limits(self._ops[pair.op], pair.role)
                 self.collected[key] = PairStats(pair.channel_axis, limits, histograms=pair.role in STORED)
+            self._by_sample.see(pair)
             self._waiting.setdefault(key, []).append(pair)
             self._bytes += pair.reference.nbytes + pair.quantized.nbytes
             if self._bytes > _WAITING_BYTES:
@@ -142,10 +149,14 @@ class _Collector:
             joined = (
                 np.concatenate(arrays) for arrays in zip(*((p.reference, p.quantized) for p in pairs), strict=True)
             )
-            self.collected[key].update(*joined)
+            self._add(key, *joined)
             return
         for pair in pairs:
-            self.collected[key].update(pair.reference, pair.quantized)
+            self._add(key, pair.reference, pair.quantized)
+
+    def _add(self, key: Key, reference: Array, quantized: Array) -> None:
+        self.collected[key].update(reference, quantized)
+        self._by_sample.add(key, reference, quantized)
 
 
 def by_op(ops: Sequence[Op], collected: Mapping[Key, PairStats]) -> list[Measurement]:

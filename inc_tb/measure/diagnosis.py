@@ -10,8 +10,20 @@ from typing import Any
 import numpy as np
 
 from inc_tb.errors import UsageError
+from inc_tb.measure.by_sample import BySample
 from inc_tb.measure.tables import TABLES, write_table
-from inc_tb.records import ChannelRow, GraphNode, HistogramRow, OpTable, Suggestion, Tokens, brief, listed, plural
+from inc_tb.records import (
+    ChannelRow,
+    GraphNode,
+    HistogramRow,
+    OpTable,
+    Origin,
+    Suggestion,
+    Tokens,
+    brief,
+    listed,
+    plural,
+)
 from inc_tb.shown import Shown
 
 VERDICTS = ("bad", "watch", "ok", "")
@@ -35,6 +47,10 @@ class Diagnosis(Shown):
     notes: list[str] = field(default_factory=list)
     tokens: Tokens | None = None
     """Of a language model, what its reader notices."""
+    origin: Origin | None = None
+    """What makes it comparable with others; None where that was not recorded."""
+    by_sample: BySample = field(default_factory=BySample)
+    """Errors of single samples; none where they were not recorded."""
     logged: Path | None = field(default=None, compare=False)
     """The folder of the run that holds it, where that is known."""
 
@@ -93,7 +109,8 @@ class Diagnosis(Shown):
 
     @property
     def meta(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("reference", "quantized", "framework", "samples", "notes")}
+        told = {name: getattr(self, name) for name in ("reference", "quantized", "framework", "samples", "notes")}
+        return told if self.origin is None else {**told, "origin": self.origin}
 
     def worst(self, top: int | None = None, sort: str = "added_sqnr_db") -> list[int]:
         """Rows by a column, worst first by its own direction, else largest first; rows without a value come last."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -12,10 +13,20 @@ import numpy.typing as npt
 from inc_tb.errors import DataError
 from inc_tb.frameworks.ops import Role
 from inc_tb.frameworks.registry import frameworks
+from inc_tb.measure.by_sample import SampleIds, Samples, SampleSums, in_turns
 from inc_tb.measure.stats import PairStats
 
 Key = tuple[str, Role]
 Collected = dict[Key, PairStats]
+
+
+@dataclass
+class Shard:
+    """What was measured of some samples, or of all of them."""
+
+    stats: Collected = field(default_factory=dict)
+    samples: int = 0
+    by_sample: Samples = field(default_factory=Samples)
 
 
 class _Packed(msgspec.Struct, array_like=True):
@@ -29,37 +40,76 @@ class _Packed(msgspec.Struct, array_like=True):
     counts: list[bytes]
 
 
+class _PackedSums(msgspec.Struct, array_like=True):
+    op: str
+    role: Role
+    most: int
+    power: bytes
+    error: bytes
+    is_lost: bool
+
+
 class _Message(msgspec.Struct, array_like=True):
     samples: int
     error: str
     stats: list[_Packed]
+    batches: list[int] = []
+    ids: bytes = b""
+    total: int = 0
+    outputs: list[str] = []
+    sums: list[_PackedSums] = []
 
 
-def merged_over_ranks(collected: Mapping[Key, PairStats], samples: int, error: str = "") -> tuple[Collected, int]:
+def merged_over_ranks(own: Shard, error: str = "") -> Shard:
     """What all processes of torch.distributed have collected, the same in each; raises in all if one had an error."""
-    own = _Message(samples, error, [_packed(key, stats) for key, stats in collected.items()])
-    messages = [msgspec.msgpack.decode(data, type=_Message) for data in _gathered(msgspec.msgpack.encode(own))]
+    messages = [msgspec.msgpack.decode(data, type=_Message) for data in _gathered(packed(own, error))]
     failed = [f"rank {rank}: {message.error}" for rank, message in enumerate(messages) if message.error]
     if failed:
         raise DataError("; ".join(failed))
+    return merged([_shard(message) for message in messages])
+
+
+def packed(shard: Shard, error: str = "") -> bytes:
+    own = shard.by_sample
+    sums = [
+        _PackedSums(*key, found.most, found.power.tobytes(), found.error.tobytes(), key in own.lost)
+        for key, found in own.sums.items()
+    ]
+    stats = [_packed(key, stats) for key, stats in shard.stats.items()]
+    told = own.batches, own.ids.first, own.ids.total, sorted(own.outputs)
+    return msgspec.msgpack.encode(_Message(shard.samples, error, stats, *told, sums))
+
+
+def unpacked(data: bytes) -> Shard:
+    return _shard(msgspec.msgpack.decode(data, type=_Message))
+
+
+def merged(shards: Sequence[Shard]) -> Shard:
+    """All of them as one, in the order in which they are given."""
     found: Collected = {}
-    for rank, message in enumerate(messages):
-        for packed in message.stats:
-            stats, key = _unpacked(packed), (packed.op, packed.role)
+    for place, shard in enumerate(shards):
+        for key, stats in shard.stats.items():
             if key not in found:
                 found[key] = stats
-            elif packed.role != "weight" or not rank:  # every process has the same weights
+            elif key[1] != "weight" or not place:  # every process has the same weights
                 found[key].merge(stats)
-    for key, stats in found.items():
-        if key in collected:
-            stats.limits = collected[key].limits
-    return found, sum(message.samples for message in messages)
+    return Shard(found, sum(shard.samples for shard in shards), in_turns([shard.by_sample for shard in shards]))
 
 
 def _gathered(data: bytes) -> list[bytes]:
     """What every process gives, in the order of their ranks, by a framework that knows the group."""
     found = (framework.gather_bytes(data) for framework in frameworks())
     return next(messages for messages in found if messages is not None)
+
+
+def _shard(message: _Message) -> Shard:
+    own = Samples(SampleIds(message.ids, message.total), message.batches, outputs=set(message.outputs))
+    for sums in message.sums:
+        key = sums.op, sums.role
+        own.sums[key] = SampleSums(sums.most, *(np.frombuffer(b, np.float32) for b in (sums.power, sums.error)))
+        if sums.is_lost:
+            own.lost.add(key)
+    return Shard({(one.op, one.role): _unpacked(one) for one in message.stats}, message.samples, own)
 
 
 def _packed(key: Key, stats: PairStats) -> _Packed:

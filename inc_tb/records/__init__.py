@@ -23,9 +23,11 @@ from inc_tb.records.rows import (
     Effect,
     GraphNode,
     HistogramRow,
+    Origin,
     ProfileRow,
     Recipe,
     Rewrite,
+    SampleRow,
     Span,
     Suggestion,
     Trial,
@@ -36,8 +38,8 @@ from inc_tb.records.tokens import TokenMean, Tokens, TokenText, WorstToken
 
 __all__ = [
     "CHUNKED", "PLUGIN", "ROWS_PER_CHUNK", "ROW_KINDS", "VERSION", "Cell", "ChannelRow", "Column", "Effect",
-    "GraphNode", "Header", "HistogramRow", "Kind", "OpTable", "ProfileRow", "Recipe", "RecordError", "Rewrite",
-    "RowKind", "Span", "Suggestion", "TokenMean", "TokenText", "Tokens", "Trial", "WorstToken", "brief",
-    "check_element", "checksum", "decode_rows", "decode_table", "encode_rows", "encode_table", "listed", "plural",
-    "read_header", "short_repr", "storable_text", "to_json", "without_middle",
+    "GraphNode", "Header", "HistogramRow", "Kind", "OpTable", "Origin", "ProfileRow", "Recipe", "RecordError",
+    "Rewrite", "RowKind", "SampleRow", "Span", "Suggestion", "TokenMean", "TokenText", "Tokens", "Trial",
+    "WorstToken", "brief", "check_element", "checksum", "decode_rows", "decode_table", "encode_rows", "encode_table",
+    "listed", "plural", "read_header", "short_repr", "storable_text", "to_json", "without_middle",
 ]  # fmt: skip

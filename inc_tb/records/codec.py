@@ -23,21 +23,21 @@ import numpy as np
 import numpy.typing as npt
 
 from inc_tb.errors import RecordError
-from inc_tb.records.rows import ChannelRow, GraphNode, HistogramRow, ProfileRow, Suggestion, Trial
+from inc_tb.records.rows import ChannelRow, GraphNode, HistogramRow, ProfileRow, SampleRow, Suggestion, Trial
 from inc_tb.records.table import Column, OpTable
 from inc_tb.records.text import storable_text, to_json
 from inc_tb.records.tokens import Tokens
 
 VERSION = 2
 PLUGIN = "quantization"
-RowKind = Literal["histograms", "channels", "suggestions", "graph", "trial", "profile", "tokens"]
+RowKind = Literal["histograms", "channels", "suggestions", "graph", "trial", "profile", "tokens", "samples"]
 Kind = Literal["ops"] | RowKind
 ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)
 ROWS_PER_CHUNK = 32
 CHUNKED: frozenset[RowKind] = frozenset({"histograms", "channels"})
 """Read for one op at a time; the others are read whole, so they are one chunk."""
 
-Row = TypeVar("Row", HistogramRow, ChannelRow, Suggestion, GraphNode, Trial, ProfileRow, Tokens)
+Row = TypeVar("Row", HistogramRow, ChannelRow, Suggestion, GraphNode, Trial, ProfileRow, Tokens, SampleRow)
 Decoded = TypeVar("Decoded")
 _DECODERS: Mapping[RowKind, msgspec.json.Decoder[list[Any]]] = {
     "histograms": msgspec.json.Decoder(list[HistogramRow]),
@@ -47,6 +47,7 @@ _DECODERS: Mapping[RowKind, msgspec.json.Decoder[list[Any]]] = {
     "trial": msgspec.json.Decoder(list[Trial]),
     "profile": msgspec.json.Decoder(list[ProfileRow]),
     "tokens": msgspec.json.Decoder(list[Tokens]),
+    "samples": msgspec.json.Decoder(list[SampleRow]),
 }
 
 

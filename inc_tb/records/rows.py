@@ -39,6 +39,42 @@ class ChannelRow(msgspec.Struct, omit_defaults=True):
     sqnr_db: list[float | None]
 
 
+class SampleRow(msgspec.Struct, omit_defaults=True):
+    """What one op gives, sample by sample: little-endian float32, one number for each of the first samples."""
+
+    __repr__ = short_repr
+
+    op: str
+    power: bytes
+    """Sums of squares of the reference."""
+    error: bytes
+    """Sums of squared differences in the quantized model; infinite where it gives what is not finite."""
+    added: bytes = b""
+    """The same when the op gets the reference's inputs; nothing where that is not known."""
+    is_output: bool = False
+    """Whether it is what the model gives: more samples of it are kept."""
+
+
+class Origin(msgspec.Struct, omit_defaults=True):
+    """What was measured, and with what: whatever differs between two runs is a reason why their numbers do."""
+
+    __repr__ = short_repr
+
+    reference: str = ""
+    """Digest of the fp32 model; "" where it has none."""
+    quantized: str = ""
+    data: str = ""
+    """Digest of the samples, whatever their order and batches."""
+    settings: dict[str, Any] = {}
+    """Of the measurement."""
+    seed: int | None = None
+    """Of the tuning that made the model."""
+    versions: dict[str, str] = {}
+    """Of the packages that decide what the models compute."""
+    cpu: list[str] = []
+    """Its kind, and which instructions for quantized models it has."""
+
+
 _BY_UNIT: dict[str, Literal["size", "ops", "time"]] = {"bytes": "size", "count": "ops", "µs": "time"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from reprlib import Repr
@@ -61,6 +62,11 @@ def to_json(value: Any) -> bytes:
         return msgspec.json.encode(_plain(value))
 
 
+def _as_json(value: Any) -> Any:
+    """Of a struct's field, which is read back as what it was."""
+    return b64encode(value).decode() if isinstance(value, bytes) else _plain(value)
+
+
 def _plain(value: Any) -> Any:
     """Configurations and evidence hold what their makers put there: NumPy numbers, paths, tuples as keys."""
     if value is None or isinstance(value, bool):
@@ -70,7 +76,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int | float):
         return int(value) if isinstance(value, int) else float(value)
     if isinstance(value, msgspec.Struct):
-        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+        return {name: _as_json(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
         return {storable_text(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

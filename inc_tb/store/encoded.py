@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from inc_tb.profiling.profile import Profile
 from inc_tb.records import Column, Kind, Recipe, RowKind, Suggestion, Trial
 from inc_tb.store.summaries import blobs
 
-OF_DIAGNOSIS: tuple[Kind, ...] = ("ops", "histograms", "channels", "suggestions", "graph", "tokens")
+OF_DIAGNOSIS: tuple[Kind, ...] = ("ops", "histograms", "channels", "suggestions", "graph", "tokens", "samples")
 """The records that a diagnosis is stored as."""
 _EVIDENCE = {column.name: column for column in (*judge.EVIDENCE, *effects.EVIDENCE, *join.EVIDENCE)}
 
@@ -33,6 +34,9 @@ def diagnosis_records(diagnosis: Diagnosis, kinds: Collection[Kind] = OF_DIAGNOS
             found.append(blobs(tag_of(kind), records.encode_table(diagnosis.ops, diagnosis.meta)))
         elif kind == "tokens":
             found += [_rows(kind, [diagnosis.tokens])] if diagnosis.tokens is not None and kind in kinds else []
+        elif kind == "samples" and kind in kinds:
+            held = diagnosis.by_sample
+            found += [_rows(kind, held.rows, {"ids": b64encode(held.ids).decode()})] if held else []
         elif kind != "ops" and kind in kinds:
             meta = _about(diagnosis) if kind == "suggestions" else None
             found.append(_rows(kind, getattr(diagnosis, kind), meta))

@@ -6,16 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from inc_tb import records
 from inc_tb.errors import DataError, RecordError
+from inc_tb.measure.by_sample import BySample
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.profile import Profile, stored_profile
-from inc_tb.records import OpTable, Suggestion, Trial, brief, plural
+from inc_tb.records import OpTable, Origin, Suggestion, Trial, brief, plural
 from inc_tb.shown import Shown
 from inc_tb.store.encoded import OF_DIAGNOSIS, tag_of
 from inc_tb.store.eventfile import event_files, read_events
+
+Wanted = TypeVar("Wanted")
 
 
 @dataclass(repr=False)
@@ -101,8 +106,25 @@ def _decode_diagnosis(tags: Mapping[str, Sequence[bytes]]) -> Diagnosis:
     parts: dict[str, Any] = {
         kind: records.decode_rows(kind, tags[tag_of(kind)])
         for kind in OF_DIAGNOSIS
-        if kind != "ops" and tag_of(kind) in tags
+        if kind != "ops" and kind != "samples" and tag_of(kind) in tags
     }
     parts["tokens"] = next(iter(parts.get("tokens", ())), None)
+    if tag_of("samples") in tags:
+        parts["by_sample"] = _decode_samples(tags[tag_of("samples")])
+    if "origin" in meta:
+        meta["origin"] = _converted("ops", meta["origin"], Origin)
     known = {f.name for f in fields(Diagnosis)}
     return Diagnosis(table, **parts, **{name: value for name, value in meta.items() if name in known})
+
+
+def _decode_samples(blobs: Sequence[bytes]) -> BySample:
+    ids = records.read_header("samples", blobs[0]).meta.get("ids")
+    return BySample(_converted("samples", ids, bytes), records.decode_rows("samples", blobs))
+
+
+def _converted(kind: str, value: Any, wanted: type[Wanted]) -> Wanted:
+    """Of a header's meta, which has no types of its own."""
+    try:
+        return msgspec.convert(value, wanted)
+    except msgspec.ValidationError as error:
+        raise RecordError(f"the {kind} record cannot be read ({error}). Log the run again.") from error

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import tempfile
 import warnings
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ import msgspec
 from inc_tb.data import load_function, split_function
 from inc_tb.errors import IncTbError, ModelError, UsageError
 from inc_tb.frameworks.carried import Carried, Found, Manifest
-from inc_tb.frameworks.framework import Framework
 from inc_tb.frameworks.registry import framework_of, named
 from inc_tb.tuning.files import remove
 from inc_tb.tuning.loop import Tuned
@@ -47,7 +44,7 @@ def save(tuned: Tuned, folder: str | PathLike[str], *, tokenizer: Any = None) ->
     framework = framework_of(tuned.quantized)
     manifest = Manifest(
         VERSION, framework.name, tuned.tool, dict(tuned.best.config), list(tuned.best.fallback), tuned.examples,
-        tuned.best.name, tuned.best.accuracy, tuned.baseline, tuned.target, _versions(framework),
+        tuned.best.name, tuned.best.accuracy, tuned.baseline, tuned.target, framework.versions(),
     )  # fmt: skip
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as place:
@@ -74,7 +71,7 @@ def load_model(folder: str | PathLike[str], model: Any = None) -> Any:
     if framework is None:
         raise ModelError(f"{place}: is of {manifest.framework}, which is not known here. Install what brings it.")
     _check_files(place, manifest)
-    now = _versions(framework)
+    now = framework.versions()
     differs = [f"{p} {v} (here {now.get(p, 'none')})" for p, v in manifest.packages.items() if now.get(p) != v]
     if differs:
         warnings.warn(f"{place} was saved with {', '.join(differs)}; results may differ.", stacklevel=2)
@@ -137,13 +134,3 @@ def _digest(path: Path) -> str:
         while chunk := file.read(_CHUNK):
             found.update(chunk)
     return found.hexdigest()
-
-
-def _versions(framework: Framework) -> dict[str, str]:
-    found = {}
-    for package in framework.packages:
-        try:
-            found[package] = re.sub(r"\+.*", "", version(package))
-        except PackageNotFoundError:
-            continue
-    return found

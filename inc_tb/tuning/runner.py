@@ -360,6 +360,8 @@ class TrialRunner:
             batches = self._first(self._diagnosis_samples or _SCREEN_SAMPLES)
             found = compare(self._fp32_of(attempt), self.quantized(attempt), batches)
             found.reference = name_of(self.model())
+            if found.origin is not None:
+                found.origin.seed = self.random_seed
             found.quantized = f"{found.reference}, quantized" + (
                 f", {plural(len(attempt.keep), 'op')} in fp32" if attempt.keep else ""
             )

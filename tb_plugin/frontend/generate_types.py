@@ -22,7 +22,7 @@ HEAD = """\
 """
 PLAIN: dict[type[types.Type], str] = {
     types.AnyType: "unknown", types.BoolType: "boolean", types.FloatType: "number", types.IntType: "number",
-    types.NoneType: "null", types.StrType: "string",
+    types.NoneType: "null", types.StrType: "string", types.BytesType: "string",
 }  # fmt: skip
 
 

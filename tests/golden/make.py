@@ -22,6 +22,7 @@ GOLDEN = Path(__file__).parent
 def main() -> None:
     _make(GOLDEN / f"v{VERSION}", _add_all)
     _make(GOLDEN / "later" / "tokens", _add_tokens)
+    _make(GOLDEN / "later" / "samples", _add_all)
 
 
 def _make(folder: Path, add: Callable[[inc_tb.SummaryWriter], None]) -> None:

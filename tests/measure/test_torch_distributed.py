@@ -11,10 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-import inc_tb
-from inc_tb.errors import UsageError
 from inc_tb.measure import shards as merge
 from inc_tb.measure.stats import PairStats
 from tests.waiting import PATIENCE_S
@@ -103,32 +100,14 @@ def test_packing_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merge, "_gathered", lambda data: [*sent, data])
     for shard, part in zip(shards, (slice(0, 3), slice(3, 8)), strict=True):
         shard.update(x[part], y[part])
-        found, samples = merge.merged_over_ranks({("op", "output"): shard, ("op", "weight"): whole}, 4)
-        sent.append(merge.msgspec.msgpack.encode(_message(shard, whole)))
-    assert samples == 8
+        own = merge.Shard({("op", "output"): shard, ("op", "weight"): whole}, 4)
+        found = merge.merged_over_ranks(own)
+        sent.append(merge.packed(own))
+    assert found.samples == 8
     for role in ("output", "weight"):
-        merged = found["op", role]
+        merged = found.stats["op", role]
         np.testing.assert_array_equal(merged.sums, whole.sums)
         np.testing.assert_array_equal(merged.extremes, whole.extremes)
         for mine, theirs in zip(merged._histograms(), whole._histograms(), strict=True):
             assert mine.top == theirs.top
             np.testing.assert_array_equal(mine.counts, theirs.counts)
-
-
-def _message(output: PairStats, weight: PairStats) -> object:
-    stats = {("op", "output"): output, ("op", "weight"): weight}
-    return merge._Message(4, "", [merge._packed(key, value) for key, value in stats.items()])
-
-
-@pytest.mark.slow
-def test_when_one_process_fails_all_say_so(tmp_path: Path) -> None:
-    run_ranks(tmp_path, "failing")
-    here, there = ((tmp_path / f"error{rank}.txt").read_text() for rank in range(2))
-    assert "rank 0: " in here
-    assert here == there
-
-
-def test_outside_of_a_distributed_training_it_is_an_error() -> None:
-    one, other = torch.nn.Sequential(torch.nn.Linear(2, 2)), torch.nn.Sequential(torch.nn.Linear(2, 2))
-    with pytest.raises(UsageError, match="init_process_group"):
-        inc_tb.diagnose(one, other, [torch.zeros(1, 2)], distributed=True)

@@ -26,6 +26,7 @@ from inc_tb.records import (
     HistogramRow,
     OpTable,
     ProfileRow,
+    SampleRow,
     Span,
     Suggestion,
     Trial,
@@ -190,6 +191,9 @@ profile_rows = st.builds(
     st.lists(texts, max_size=3), st.none() | times, st.none() | times, st.none() | times,
 )  # fmt: skip
 
+some_bytes = st.binary(max_size=12)
+sample_rows = st.builds(SampleRow, texts, some_bytes, some_bytes, some_bytes, st.booleans())
+
 
 class TestRows:
     @quick
@@ -199,6 +203,7 @@ class TestRows:
             st.tuples(st.just("graph"), st.lists(graph_nodes, max_size=70)),
             st.tuples(st.just("trial"), st.lists(trials, max_size=2)),
             st.tuples(st.just("profile"), st.lists(profile_rows, max_size=3, unique_by=lambda row: row.op)),
+            st.tuples(st.just("samples"), st.lists(sample_rows, max_size=3, unique_by=lambda row: row.op)),
         )
     )
     def test_come_back_in_their_order(self, made: tuple[records.RowKind, list[Any]]) -> None:
@@ -257,6 +262,11 @@ class TestRows:
         assert found.limits is None
         assert found.step is None
         assert found.reference == [512, 4]
+
+
+def test_bytes_come_back_also_with_a_name_that_is_no_utf_8() -> None:
+    (found,) = records.decode_rows("samples", records.encode_rows("samples", [SampleRow("a\udcff", b"\0\1", b"\xff")]))
+    assert found == SampleRow("a\\udcff", b"\0\1", b"\xff")
 
 
 def no_such_number(name: str) -> None:
@@ -408,8 +418,26 @@ def test_golden(version: int) -> None:
         "trial-001", 0.91, 0.97, ["/conv1/Conv"], {"calibration": "minmax", "per_channel": True, "samples": 64},
         {"latency_ms": 1.25}, 3.5, ["made for tests"], None if version == 1 else 0.96,
     )  # fmt: skip
+    assert found.origin is None
+    assert not found.by_sample
     if version == 2:
         assert [effect.kind for effect in run.suggestions[0].effects] == ["recovers", "costs", "costs"]
         assert run.profile is not None
         span = Span("fp32", 0, 0.0, 12.0)
         assert run.profile.rows[0] == ProfileRow("/conv1/Conv", "Conv", 12.0, 4.0, 1.0, spans=[span])
+
+
+def test_golden_samples() -> None:
+    """Errors of single samples and what makes a run comparable came without a new version of the records."""
+    found = inc_tb.load(GOLDEN / "later" / "samples").diagnosis
+    assert found.origin is not None
+    assert found.origin.data == "a50a422432abf719-16"
+    assert found.origin.reference.startswith("12312b3176328683")
+    assert found.origin.settings == {"samples": 16, "batch_size": None}
+    assert found.origin.versions["onnxruntime"] == "1.31.1"
+    assert len(found.by_sample.ids) == 16 * 8
+    output = found.by_sample.rows[-1]
+    assert (output.op, output.is_output) == ("/fc/Gemm", True)
+    power, error, added = (np.frombuffer(data, "<f4").sum() for data in (output.power, output.error, output.added))
+    assert 10 * math.log10(power / error) == pytest.approx(11.885352, abs=1e-4)
+    assert 10 * math.log10(power / added) == pytest.approx(47.689003, abs=1e-4)

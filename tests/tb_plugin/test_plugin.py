@@ -181,7 +181,7 @@ class TestRuns:
         assert found["version"] == records.VERSION
         assert [run["name"] for run in found["runs"]] == ["trial-001", "trial-002"]
         kinds = {run["name"]: run["kinds"] for run in found["runs"]}
-        in_diagnosis = {"ops", "histograms", "channels", "suggestions", "graph"}
+        in_diagnosis = {"ops", "histograms", "channels", "suggestions", "graph", "samples"}
         assert set(kinds["trial-001"]) == in_diagnosis | {"trial", "profile"}
         assert set(kinds["trial-002"]) == in_diagnosis | {"trial"}
         assert {k: about["steps"] for k, about in kinds["trial-001"].items() if "steps" in about} == {
@@ -300,13 +300,14 @@ class TestColumns:
 
 
 class TestRecord:
-    @pytest.mark.parametrize("kind", ["histograms", "channels", "suggestions", "graph", "profile"])
+    @pytest.mark.parametrize("kind", ["histograms", "channels", "suggestions", "graph", "profile", "samples"])
     def test_is_what_was_logged(self, kind: str, tab: Tab, logdir: Path) -> None:
         run = inc_tb.load(logdir / "trial-001")
         contents, blobs = tab.contents("/record", [("run", "trial-001"), ("kind", kind)])
         (part,) = contents["parts"]
         assert run.profile is not None
-        expected = run.profile.rows if kind == "profile" else getattr(run.diagnosis, kind)
+        of_others = {"profile": run.profile.rows, "samples": run.diagnosis.by_sample.rows}
+        expected = of_others[kind] if kind in of_others else getattr(run.diagnosis, kind)
         assert rows(part, blobs) == plain(expected)
         assert (part["run"], part["kind"], part["version"]) == ("trial-001", kind, records.VERSION)
         assert part["step"] == (0 if kind == "profile" else 3)
@@ -611,7 +612,8 @@ class TestBadRequests:
             ("/record", [("run", "a")], "no kind parameters were given; expected one kind=…."),
             (
                 "/record", [("run", "a"), ("kind", "cat")],
-                "kind=cat was given; expected one of ops, histograms, channels, suggestions, graph, trial, profile.",
+                "kind=cat was given; expected one of ops, histograms, channels, suggestions, graph, trial, profile, "
+                "tokens, samples.",
             ),
             ("/histogram", [("run", "a")], "no op parameters were given; expected one op=…."),
             ("/histogram", [("op", "a")], "no run parameters were given; expected one run=…."),

@@ -25,6 +25,8 @@ _EXPECTED = "Expected an .onnx file with at least one node; check the path, or e
 QUANTIZE = "QuantizeLinear"
 DEQUANTIZE = "DequantizeLinear"
 OPTIMIZED = "optimized.onnx"
+_EXTERNAL = b"location"
+"""In every file whose weights are in others."""
 _RANDOM = {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
 RANGES = {
     "int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535),
@@ -227,8 +229,24 @@ def open_results(source: Any) -> Callable[[Batch], list[Array]]:
 
 
 def digest_model(source: Any) -> str:
-    data = Path(source).read_bytes() if isinstance(source, str | PathLike) else source.SerializeToString()
-    return hashlib.sha256(data).hexdigest()
+    """Also of the weights that are in files beside it."""
+    if not isinstance(source, str | PathLike):
+        return hashlib.sha256(source.SerializeToString()).hexdigest()
+    data = Path(source).read_bytes()
+    found = hashlib.sha256(data)
+    for path in _weight_files(data, Path(source).parent) if _EXTERNAL in data else ():
+        with path.open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()
+
+
+def _weight_files(data: bytes, folder: Path) -> list[Path]:
+    try:
+        tensors = onnx.ModelProto.FromString(data).graph.initializer
+    except DecodeError:  # it will be told when the model is opened
+        return []
+    places = (entry.value for tensor in tensors for entry in tensor.external_data if entry.key == "location")
+    return [path for place in sorted(set(places)) if (path := folder / place).is_file()]
 
 
 def measure_size(source: Any) -> float:

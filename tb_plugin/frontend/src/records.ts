@@ -9,6 +9,7 @@ import type {
   ProfileRow,
   Recipe,
   RowKind,
+  SampleRow,
   Span,
   Suggestion,
   Tokens,
@@ -76,6 +77,7 @@ export interface RowKinds extends Record<RowKind, object> {
   tokens: Tokens;
   histograms: HistogramRow;
   channels: ChannelRow;
+  samples: SampleRow;
 }
 
 /** A record that is read whole. */

@@ -12,6 +12,7 @@ from pathlib import Path
 _STAGES = {
     "README.md": "onnx",
     "docs/language-models.md": "language_models",
+    "docs/ci.md": "ci",
     "docs/mxnet.md": "mxnet",
     "docs/neural-compressor.md": "neural_compressor",
     "docs/notebook.md": "onnx",
@@ -19,6 +20,7 @@ _STAGES = {
     "docs/page.md": "page",
     "docs/profiling.md": "onnx",
     "docs/pytorch.md": "pytorch",
+    "docs/scale.md": "onnx",
     "docs/tensorflow.md": "tensorflow",
     "docs/tuning.md": "tuning",
     "docs/what-it-measures.md": "onnx",

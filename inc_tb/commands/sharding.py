@@ -1,0 +1,127 @@
+"""`inc-tb diagnose --shard 3/16` and `inc-tb merge`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from inc_tb.advise.diagnose import diagnosed, measure_adapted, measured_how
+from inc_tb.advise.given import Given
+from inc_tb.commands.runs import name_of, refuse_taken, run_folder
+from inc_tb.commands.terminal import check_folder, invite, out, print_json, progress_bar, say
+from inc_tb.data import Data
+from inc_tb.errors import DataError, UsageError
+from inc_tb.frameworks.protocols import Adapter
+from inc_tb.records import plural
+
+
+class Share(NamedTuple):
+    """Which of the batches: every so-manieth one, from this one on."""
+
+    place: int
+    shares: int
+
+    def __str__(self) -> str:
+        return f"{self.place}/{self.shares}"
+
+
+def as_share(_: click.Context, option: click.Parameter, given: str | None) -> Share | None:
+    if given is None:
+        return None
+    found = re.fullmatch(r"(\d+)/(\d+)", given)
+    share = Share(int(found[1]), int(found[2])) if found else Share(0, 0)
+    if not 1 <= share.place <= share.shares:
+        raise UsageError(
+            f"{option.opts[0]} {given} was given; expected which one of how many, from 1/16 to 16/16, say."
+        )
+    return share
+
+
+def refuse_with_share(**given: Any) -> None:
+    """Options that need all samples."""
+    wrong = [f"--{name}" for name, value in given.items() if value]
+    if wrong:
+        raise UsageError(
+            f"--shard was given with {', '.join(wrong)}; a shard only leaves statistics. Give the others without it."
+        )
+
+
+def write_share(
+    share: Share, adapter: Adapter, batches: Data, models: tuple[Any, Any], names: tuple[str, str], given: Given,
+    place: Path, asked: dict[str, int | None], *, as_json: bool,
+) -> None:  # fmt: skip
+    """Measure one share, and leave what was found in a file below the place."""
+    from inc_tb.measure.origin import origin_of
+    from inc_tb.measure.shardfiles import SUFFIX, pack, store
+
+    with progress_bar("comparing samples") as progress:
+        measured = measure_adapted(adapter, _share_of(batches, share), given, progress=progress)
+    origin = origin_of(models, measured, measured_how(adapter, measured))
+    path = place / f"{share.place}-of-{share.shares}{SUFFIX}"
+    store(
+        path,
+        pack(
+            measured, place=share.place, count=share.shares, names=names, framework=adapter.framework,
+            notes=list(adapter.notes), ops=list(adapter.ops()), origin=origin, asked=asked,
+        ),
+    )  # fmt: skip
+    if as_json:
+        print_json({"shard": str(share), "file": path, "samples": measured.samples})
+    else:
+        say(f"Wrote {path}, {plural(measured.samples, 'sample')}. When all are there: inc-tb merge {place} --run NAME")
+
+
+def share_folder(logdir: Path, run: str | None, quantized: str) -> Path:
+    """The same for all shares, whatever is there already."""
+    folder = run_folder(logdir, run or name_of(quantized))
+    return folder.with_name(f"{folder.name}.shards")
+
+
+def _share_of(batches: Data, share: Share) -> Iterator[Any]:
+    """Whole batches, as one process would have them: a batch decides how its samples are summed up and rounded."""
+    own = islice(batches, share.place - 1, None, share.shares)
+    first = next(own, None)
+    if first is None:
+        raise DataError(
+            f"--shard {share}: the data has fewer than {plural(share.place, 'batch', 'batches')}, so that nothing is "
+            "left for this shard. Use fewer shards, or a smaller --batch-size in all of them."
+        )
+    yield from chain([first], own)
+
+
+@click.command()
+@click.argument("shards", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--logdir", type=click.Path(path_type=Path), default=Path("nc_workspace"), show_default=True)
+@click.option("--run", required=True, help="Name of the run below the logdir.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output, as diagnose does.")
+def merge(shards: tuple[Path, ...], logdir: Path, run: str, as_json: bool) -> None:
+    """Make one run of the SHARDS that `inc-tb diagnose --shard` has left: files, or folders of them.
+
+    All have to be there, each once. Counts, histograms and extremes are those of one process; sums are added up in
+    another order.
+    """
+    from inc_tb.measure.shardfiles import files_of
+    from inc_tb.measure.shardfiles import merge as merge_files
+    from inc_tb.show.diagnoses import show_diagnosis
+    from inc_tb.store.workspace import put_tables_above
+    from inc_tb.store.writer import SummaryWriter
+
+    check_folder(logdir)
+    folder = run_folder(logdir, run)
+    whole = merge_files(files_of(shards))
+    refuse_taken(folder, run, whole.names, goes_on=False, can_append=False)
+    found = diagnosed(whole.measured, whole.ops, whole.framework, whole.names, whole.notes, whole.origin)
+    with SummaryWriter(folder) as writer:
+        writer.add_diagnosis(found)
+    put_tables_above(folder, logdir, found)
+    if as_json:
+        print_json(found.to_json())
+        return
+    show_diagnosis(out, found)
+    say(f"Logged {plural(found.ops.count, 'op')} and {plural(found.samples, 'sample')} to {folder}.")
+    invite(logdir)
