@@ -220,3 +220,20 @@ def check_patterns(folder: Path, printed: str) -> None:
     assert len(in_page) == 3
     assert {f"    {pattern}," for pattern in in_page} <= set(first.recipes["inc"].splitlines())
     assert f"Keep in fp32:\n  {first.pattern}\n" in printed
+
+
+@pytest.mark.slow
+def test_llm_int4(tmp_path: Path) -> None:
+    printed = run("llm_int4.py", tmp_path, "--tiny")
+    formats, kinds = printed.split("\n\nint4 per channel, with all layers of one kind in fp32:\n")
+    told = {row[0]: float(row[1]) for row in re.findall(r"^(int\d [a-z ]+?\d*) +(\d\.\d+) ", formats, re.M)}
+    assert list(told) == ["int8 per channel", "int4 groups of 32", "int4 per channel"]
+    assert told["int8 per channel"] < told["int4 groups of 32"] < told["int4 per channel"]
+    for name, kl in told.items():
+        tokens = inc_tb.load(tmp_path / name.replace(" ", "-")).diagnosis.tokens
+        assert tokens.kl == pytest.approx(kl, abs=1e-4)
+        assert len("".join(tokens.texts[0].words)) == 64  # letters
+    left = [float(kl) for kl in re.findall(r"^\w+_proj +([\d.]+)", kinds, re.M)]
+    assert len(left) == 7
+    assert left == sorted(left)
+    assert left[0] < told["int4 per channel"]
