@@ -27,13 +27,16 @@ err = Console(stderr=True)
 
 @contextmanager
 def progress_bar(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """A bar on standard error that is gone when the work is done; called with what is done, and perhaps the total."""
+    """A bar on standard error that is gone when the work is done.
+
+    Called with what is done, and perhaps the total, and another text.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(what, total=total)
 
-        def show(done: int, of: int | None = None) -> None:
-            bar.update(task, completed=done, total=of if of is not None else total)
+        def show(done: int, of: int | None = None, text: str = what) -> None:
+            bar.update(task, completed=done, total=of if of is not None else total, description=text)
 
         yield show
 

@@ -15,6 +15,7 @@ from inc_tb.commands.rebuilding import rebuild_trial
 from inc_tb.commands.terminal import as_model, as_sizes, check_folder, err, invite, out, print_json, progress_bar, say
 from inc_tb.errors import UsageError
 from inc_tb.frameworks.protocols import Quantizer
+from inc_tb.records import Trial
 
 
 @click.command()
@@ -37,12 +38,18 @@ from inc_tb.frameworks.protocols import Quantizer
 @click.option("--max-trials", default=100, show_default=True, type=click.IntRange(1), metavar="N")
 @click.option(
     "--timeout", default=0.0, show_default=True, type=click.FloatRange(0), metavar="SECONDS",
-    help="0 stops at the first trial that meets the criterion; otherwise go on that long for a better one.",
+    help="0 stops once the criterion is met with nothing cheaper in sight; otherwise go on that long for a better one.",
 )  # fmt: skip
 @click.option(
     "--objective", "objectives", multiple=True, metavar="NAME", default=("latency", "size"), show_default=True,
     help="Also measured for every trial: latency, throughput, size, memory or file.py:function; again for several.",
 )  # fmt: skip
+@click.option(
+    "--minimize", metavar="NAME",
+    help="What is to be small: latency, size, memory, another objective, or ops (as few as can be in fp32).  "
+    "[default: latency, if it is measured, else ops]",
+)  # fmt: skip
+@click.option("--no-rewrite", "rewrite", flag_value=False, default=True, help="Leave the fp32 model as it is.")
 @click.option(
     "--profile", "profile_runs", default=0, show_default=True, type=click.IntRange(0), metavar="RUNS",
     help="Also time every op of every trial, in so many runs.",
@@ -81,7 +88,7 @@ def tune(
     model: str | None, data: str | None, evaluate: str | None, logdir: Path, rebuild: str | None, output: Path | None,
     as_json: bool, **options: Any,
 ) -> int:  # fmt: skip
-    """Find the fewest ops of MODEL that must stay in fp32, prove it, and write the quantized model.
+    """Find the fastest quantized form of MODEL whose accuracy holds, prove it, and write it.
 
     MODEL is an .onnx file, a model of TensorFlow (SavedModel folder, .pb, .keras), of MXNet (-symbol.json), or
     file.py:function that returns a model. Of a PyTorch model the best one's state_dict is written. Options whose
@@ -127,15 +134,25 @@ def _tune(model: str, data: str, evaluate: str, logdir: Path, as_json: bool, opt
         "probe_s",
         "resume",
         "random_seed",
+        "minimize",
+        "rewrite",
     )
     printed = err if as_json else out
     # What the user's own functions print is not part of the JSON.
     shown = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
-    with shown, progress_bar("simulating") as probing:
+    best = ""
+
+    def show_progress(trial: Trial, is_best: bool) -> None:
+        nonlocal best
+        show_trial(printed, trial, is_best)
+        if is_best and trial.accuracy is not None:
+            best = f", best so far {trial.accuracy:.4g}"
+
+    with shown, progress_bar("simulating") as bar:
         found = tune_model(
             given, data, evaluate, relative=not options["absolute"], higher_is_better=not options["lower_is_better"],
-            quantizer=quantizer, logdir=logdir, probing=probing, **{name: options[name] for name in told},
-            progress=lambda trial, is_best: show_trial(printed, trial, is_best),
+            quantizer=quantizer, logdir=logdir, **{name: options[name] for name in told},
+            progress=show_progress, probing=lambda done, of: bar(done, of, f"simulating{best}"),
         )  # fmt: skip
     if options["save_to"] is not None:
         say(f"Saved the model to {save(found, options['save_to'])}, from where inc_tb.load_model loads it.")

@@ -19,6 +19,7 @@ from inc_tb.frameworks.models import digest_model, open_switches, quantize_to_ra
 from inc_tb.frameworks.ops import Array
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.records import plural
+from inc_tb.search.budget import Budget
 from inc_tb.search.journal import Journal
 from inc_tb.search.simulation import Comparison, Simulation, interval, resampled
 from inc_tb.search.smallest import HEALTHY, Search
@@ -143,7 +144,7 @@ class _Prober:
         search = Search(self._simulation, [*reached, *(name for name in self._screened if name not in found)])
         self._total += len(search.grids)
         search.try_each_alone(self._deadline(2), lambda _, __: self._step())
-        search.deadline = self._began + self._budget_s
+        search.budget = Budget(self._began + self._budget_s - time.monotonic())
         full = self._simulation.error_keeping(())
         if full <= HEALTHY:
             healthy = (

@@ -6,7 +6,7 @@ samples; of a model the mean over samples. 0 is fp32, 1 is an output that says n
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,10 +54,10 @@ class Simulation:
         self._power = [_power([batch[i] for batch in self.scores]) for i in range(len(self.scores[0]))]
         self._known: dict[frozenset[str], Errors] = {frozenset(): np.zeros(self._samples())}
         self._journal: Journal | None = None
-        self.reached: int | None = None
-        """How many grids an earlier search had the time for."""
         self._place = {name: i for i, name in enumerate(self._places())}
         self.evaluations = 0
+        self.progress: Callable[[], None] | None = None
+        """Called after every evaluation."""
         known = named(model.framework)
         self._channels_last = known is not None and known.channels_last
         self._sites_of: dict[str, list[str]] = {}
@@ -88,9 +88,6 @@ class Simulation:
             journal.add(mark)
             lines = [mark]
         for line in lines[1:]:
-            if "reached" in line:
-                self.reached = line["reached"]
-                continue
             self._known[frozenset(names[i] for i in line["on"])] = np.array(line["errors"])
         self._journal = journal
 
@@ -104,15 +101,12 @@ class Simulation:
             self.evaluations += 1
             if self._journal is not None:
                 self._journal.add({"on": sorted(self._place[n] for n in key), "errors": self._known[key].tolist()})
+            if self.progress is not None:
+                self.progress()
         return self._known[key]
 
     def _places(self) -> list[str]:
         return [name for site in self.model.sites for name in (site.name, site.instead) if name]
-
-    def set_reached(self, grids: int) -> None:
-        if self._journal is not None and self.reached is None:
-            self._journal.add({"reached": grids})
-        self.reached = grids
 
     def error(self, on: Collection[str]) -> float:
         return float(self.errors(on).mean())

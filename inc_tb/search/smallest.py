@@ -8,14 +8,18 @@ and every set that counts is evaluated as a set.
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from inc_tb.search.budget import Budget
 from inc_tb.search.simulation import Simulation
 
-_MOST_PRUNINGS = 48
+Progress = Callable[[int, int], None]
+_NEGLIGIBLE = 0.01
+"""Of the error of everything rounded: of a group with less, no member is looked at by itself."""
 HEALTHY = 0.003
 """Error of the output that healthy int8 has: 25 dB."""
 _REMOVED = 0.9
@@ -42,11 +46,14 @@ class Search:
         screened: Sequence[str],
         rough: Simulation | None = None,
         prices: Mapping[str, float] | None = None,
+        budget: Budget | None = None,
     ) -> None:
         """`screened` are all units, the worst first; single grids are evaluated in the `rough` simulation.
 
-        `prices` are above 0: what it costs to keep each unit in fp32.
+        `prices` are above 0: what it costs to keep each unit in fp32. Once the `budget` is over, sets are no longer
+        made smaller or better.
         """
+        self.budget = budget or Budget()
         self._prices = prices or {}
         self.simulation = simulation
         self.order = [unit.name for unit in simulation.model.units]
@@ -54,46 +61,89 @@ class Search:
         self._rough = rough if rough is not None else simulation
         place = {unit: i for i, unit in enumerate(screened)}
         self._screened = sorted(self.grids, key=lambda name: min(place[unit] for unit in self.grids[name].units))
-        self.deadline = math.inf
-        """When to stop making sets smaller or looking for better ones."""
         self._errors: dict[str, float] = {}
         self._chain: list[frozenset[str]] = []
 
-    def try_each_alone(
-        self, deadline: float, progress: Callable[[int, int], None] | None = None, *, as_before: bool = False
-    ) -> None:
-        """The error of rounding each grid alone, in the order of the screen, as far as time allows.
-
-        With `as_before` just as far as an earlier search had time, if there was one, so that a resumed one goes the
-        same way.
-        """
-        reached = self._rough.reached if as_before else None
+    def try_each_alone(self, deadline: float, progress: Progress | None = None) -> None:
+        """The error of rounding each grid alone, in the order of the screen, as far as time allows."""
         for done, name in enumerate(self._screened, start=1):
             sites = self.grids[name].sites
-            late = time.monotonic() > deadline and not self._rough.is_known(sites)
-            if done > reached if reached is not None else late:
-                self._rough.set_reached(done - 1)
+            if time.monotonic() > deadline and not self._rough.is_known(sites):
                 return
             self._errors[name] = self._rough.error(sites)
             if progress is not None:
                 progress(done, len(self._screened))
         self._chain = []
 
+    def try_in_groups(self) -> None:
+        """The error of rounding each grid alone, as far as it matters: groups are halved, the worst one first.
+
+        What is found at any time is the share of each grid in the error of its group.
+        """
+        negligible = _NEGLIGIBLE * self._rough.error_keeping(())
+        groups: list[tuple[float, int, list[str]]] = []
+        self._note_group(groups, 0, list(self._screened))
+        while groups and not self.budget.is_over():
+            error, place, members = heapq.heappop(groups)
+            if -error <= negligible:
+                break
+            if len(members) == 1:
+                continue
+            middle = len(members) // 2
+            self._note_group(groups, place, members[:middle])
+            self._note_group(groups, place + middle, members[middle:])
+        self._chain = []
+
+    def _note_group(self, groups: list[tuple[float, int, list[str]]], place: int, members: list[str]) -> None:
+        if not members:
+            return
+        error = self._rough.error([site for name in members for site in self.grids[name].sites])
+        self._errors.update(dict.fromkeys(members, error / len(members)))
+        heapq.heappush(groups, (-error, place, members))
+
     def smallest(self, limit: float) -> list[str] | None:
         """The cheapest units found that keep the error of the output within the limit; None if none of them do."""
         if self.simulation.error_keeping(()) <= limit:
             return []
-        prefixes = self.prefixes()
-        if not prefixes or self.simulation.error_keeping(prefixes[-1]) > limit:
+        found = self._first_within(self.prefixes(), limit)
+        return None if found is None else self.pruned(found, limit)
+
+    def smallest_of(self, families: Iterable[Collection[str]], limit: float) -> list[str] | None:
+        """The same of whole families, without a look at their members."""
+        whole = frozenset(self.order)
+        gains = {
+            family: self._rough.error_keeping(whole - family) / self.price(family)
+            for family in map(frozenset, families)
+        }
+        prefixes: list[frozenset[str]] = []
+        for family in sorted(gains, key=lambda family: -gains[family]):
+            prefixes.append(family.union(*prefixes[-1:]))
+        found = self._first_within(prefixes, limit)
+        return None if found is None else self._sorted(found)
+
+    def _first_within(self, growing: Sequence[frozenset[str]], limit: float) -> frozenset[str] | None:
+        """Of sets that grow, looked for in the rough simulation; from there on the other one has to agree."""
+        if not growing:
             return None
-        low, high = -1, len(prefixes) - 1
+        roughly = self._roughly(limit, ())
+        low, high = -1, len(growing) - 1
         while high - low > 1:
             middle = (low + high) // 2
-            if self.simulation.error_keeping(prefixes[middle]) <= limit:
+            if self._rough.error_keeping(growing[middle]) <= roughly:
                 high = middle
             else:
                 low = middle
-        return self.pruned(prefixes[high], limit)
+        step = 1
+        while self.simulation.error_keeping(growing[high]) > limit:
+            if high == len(growing) - 1:
+                return None
+            high, step = min(high + step, len(growing) - 1), 2 * step
+        return growing[high]
+
+    def _roughly(self, limit: float, kept: Collection[str]) -> float:
+        """What the limit is in the rough simulation, by what they say of this set."""
+        fine, rough = self.simulation.error_keeping(kept), self._rough.error_keeping(kept)
+        return limit * rough / fine if fine > 0 else limit
 
     def most(self) -> list[str]:
         """Every unit that is known to matter."""
@@ -115,7 +165,7 @@ class Search:
         kept, error = frozenset(reached), self.simulation.error_keeping(reached)
         while (
             error > HEALTHY
-            and time.monotonic() < self.deadline
+            and not self.budget.is_over()
             and (more := next((p for p in prefixes if not p <= kept), None)) is not None
         ):
             grown = kept | more
@@ -130,25 +180,23 @@ class Search:
         return self._sorted(kept)
 
     def pruned(self, kept: Collection[str], limit: float) -> list[str]:
-        """Without the units that can be quantized after all: those that gain least for their price first, several at
-        once.
+        """Without the units that can be quantized after all: those that gain least for their price first, many at
+        once, and fewer where that is too much.
 
         Each step is looked for in the rough simulation, and taken only if the other one agrees.
         """
-        fine, rough = self.simulation.error_keeping(kept), self._rough.error_keeping(kept)
-        roughly = limit * rough / fine if fine > 0 else limit
+        roughly = self._roughly(limit, kept)
         left = sorted(self._sorted(kept), key=lambda unit: self._weight(unit) / self.price([unit]))
-        start, chunk = 0, max(1, len(left) // 4)
-        for _ in range(_MOST_PRUNINGS):
-            if start >= len(left) or time.monotonic() > self.deadline:
-                break
-            less = left[:start] + left[start + chunk :]
+        middle = (len(left) + 1) // 2
+        parts = [left[middle:], left[:middle]]
+        while parts and not self.budget.is_over():
+            part = parts.pop()
+            less = [unit for unit in left if unit not in set(part)]
             if self._rough.error_keeping(less) <= roughly and self.simulation.error_keeping(less) <= limit:
                 left = less
-            elif chunk > 1:
-                chunk //= 2
-            else:
-                start += 1
+            elif len(part) > 1:
+                middle = len(part) // 2
+                parts += [part[middle:], part[:middle]]
         return self._sorted(left)
 
     def price(self, units: Iterable[str]) -> float:

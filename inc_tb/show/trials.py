@@ -15,6 +15,8 @@ from inc_tb.show.grid import Column, Lists, Name, show_grid
 from inc_tb.show.profiles import show_benchmark
 from inc_tb.show.recipes import show_recipe
 from inc_tb.tuning.loop import Tuned
+from inc_tb.tuning.objectives import LATENCY
+from inc_tb.tuning.standings import FP32
 
 
 def show_trials(console: Console, trials: Sequence[Trial]) -> None:
@@ -44,6 +46,8 @@ def show_trial(console: Console, trial: Trial, is_best: bool) -> None:
     drop = "" if trial.drop is None else f" (drop {trial.drop:+.4f})"
     kept = f"{plural(len(trial.fallback), 'op') if trial.fallback else 'no op'} in fp32"
     told = [kept] if trial.fallback or trial.config else []  # a log alone says neither
+    told += [f"{trial.int8_macs:.0%} of the multiplications in int8"] if trial.int8_macs is not None else []
+    told += [f"{trial.objectives[LATENCY]:.3g} ms"] if LATENCY in trial.objectives else []
     told += [f"{trial.wall_s:.1f} s"] if trial.wall_s is not None else []
     note = f"  [dim]{escape('; '.join(trial.notes))}[/]" if trial.notes else ""
     mark = " [green]best so far[/]" if is_best and trial.accuracy is not None else ""
@@ -54,6 +58,7 @@ def show_tuned(console: Console, tuned: Tuned) -> None:
     console.print()
     show_trials(console, tuned.trials)
     show_comparison(console, tuned.comparison)
+    show_choice(console, tuned)
     if tuned.benchmark:
         show_benchmark(console, tuned.benchmark, f": fp32 against {tuned.best.name} as int8")
     best = tuned.best
@@ -74,6 +79,33 @@ def show_tuned(console: Console, tuned: Tuned) -> None:
         f"{plural(tuned.simulations, 'subset')} simulated, {tuned.wall_s:.1f} s.",
         highlight=False,
     )
+
+
+def show_choice(console: Console, tuned: Tuned) -> None:
+    """What of fp32, all int8 and the trials is worth a choice, and what each costs."""
+    every = {trial.name: trial for trial in tuned.trials}
+    plain = tuned.all_int8
+    named = dict.fromkeys([FP32, *([plain.name] if plain else []), *tuned.front, tuned.best.name])
+    objectives = list(tuned.baseline_objectives)
+    table = Table(title="To choose from", title_justify="left", title_style="bold", header_style="bold")
+    for head in ("", "accuracy", "multiplications in int8", *(name.replace("_", " ") for name in objectives), ""):
+        table.add_column(head, justify="left" if not head else "right")
+    for name in named:
+        trial = every.get(name)
+        accuracy = tuned.baseline if trial is None else trial.accuracy
+        share = 0.0 if trial is None else trial.int8_macs
+        costs = tuned.baseline_objectives if trial is None else trial.objectives
+        marks = [
+            "the best" * (name == tuned.best.name), "all int8" * (plain is not None and name == plain.name),
+            "nothing is better in both" * (name in tuned.front),
+        ]  # fmt: skip
+        table.add_row(
+            escape(name), _number(accuracy), "–" if share is None else f"{share:.0%}",
+            *(f"{costs[key]:.4g}" if key in costs else "–" for key in objectives), ", ".join(filter(None, marks)),
+        )  # fmt: skip
+    console.print(table)
+    if tuned.int8_pays is False:
+        console.print("int8 does not pay here: no model that was tried takes less time than fp32.", highlight=False)
 
 
 def show_comparison(console: Console, comparison: Mapping[str, Comparison]) -> None:

@@ -31,7 +31,7 @@ from inc_tb.tuning.calibration import calibration_data
 from inc_tb.tuning.criterion import Criterion
 from inc_tb.tuning.files import is_file, stored, suffix_by
 from inc_tb.tuning.history import History
-from inc_tb.tuning.objectives import OPS, Evaluate, Objectives
+from inc_tb.tuning.objectives import LATENCY, OPS, Evaluate, Objectives
 from inc_tb.tuning.quantizers import find_quantizer
 from inc_tb.tuning.runner import TrialRunner, left_by_tool
 from inc_tb.tuning.strategies.named import find_strategy
@@ -81,7 +81,19 @@ class Tuned(Shown):
     baseline_objectives: Mapping[str, float] = field(default_factory=dict)
     """Those of the fp32 model."""
     front: list[str] = field(default_factory=list)
-    """Trials of which none is both more accurate and cheaper; the cheapest first."""
+    """Trials, and "fp32", of which none is both more accurate and cheaper; the cheapest first."""
+
+    @property
+    def all_int8(self) -> Trial | None:
+        """The first trial with nothing in fp32."""
+        return next((t for t in self.trials if not t.fallback and t.accuracy is not None), None)
+
+    @property
+    def int8_pays(self) -> bool | None:
+        """Whether any model that was tried takes less time than fp32; None where neither was timed."""
+        fp32 = self.baseline_objectives.get(LATENCY)
+        times = [t.objectives[LATENCY] for t in self.trials if LATENCY in t.objectives]
+        return min(times) < fp32 if times and fp32 is not None else None
 
     def __repr__(self) -> str:
         holds = "the criterion holds" if self.met else "the criterion does not hold"
@@ -98,20 +110,15 @@ class Tuned(Shown):
             return {
                 "trial": trial.name, "accuracy": trial.accuracy, "fallback": trial.fallback,
                 "objectives": trial.objectives, "wall_s": trial.wall_s, "config": trial.config, "notes": trial.notes,
+                "int8_macs": trial.int8_macs,
             }  # fmt: skip
 
         names = (
-            "baseline",
-            "target",
-            "met",
-            "reason",
-            "quantizations",
-            "evaluations",
-            "simulations",
-            "wall_s",
-            "recipe",
-        )
+            "baseline", "target", "met", "reason", "quantizations", "evaluations", "simulations", "wall_s", "recipe",
+            "minimize", "front", "int8_pays",
+        )  # fmt: skip
         found = {name: getattr(self, name) for name in names}
+        found["baseline_objectives"] = dict(self.baseline_objectives)
         found["comparison"] = msgspec.to_builtins(self.comparison)
         found["benchmark"] = as_told(self.benchmark)
         return {**found, "model": str(self.model), "best": of(self.best), "trials": [of(t) for t in self.trials]}
@@ -143,7 +150,7 @@ def tune(
     progress: Callable[[Trial, bool], None] | None = None,
     probing: Callable[[int, int], None] | None = None,
 ) -> Tuned:
-    """Find the smallest set of ops that must stay in fp32 for the accuracy to hold, and prove it.
+    """Find the cheapest quantized model whose accuracy holds, and prove it.
 
     `calibration` is data as for `diagnose`; `evaluate` gets the path of a candidate model (PyTorch: the module itself)
     and returns its accuracy, or is "file.py:function". A `timeout` of 0 stops at the first trial that meets the
@@ -153,10 +160,13 @@ def tune(
     tuning that was interrupted goes on there. `samples` limits the calibration data, `probe_s` the time for the
     simulation, `diagnosis_samples` what each trial is diagnosed with (0: not at all), and `profile_runs` is how often
     it is run to time its ops (0: not at all). `objectives` are measured for every trial: "latency", "throughput",
-    "size", "memory", or functions like `evaluate`. `batch_sizes` are those for which the best model is timed beside
+    "size", "memory", or functions like `evaluate`. `minimize` says which of them is to be small: "latency" unless told
+    otherwise, where it is measured, or "ops", the number of ops in fp32; with anything but "ops" the search goes on
+    after the first trial that meets the criterion as long as it sees something cheaper. With `rewrite` it may change
+    the fp32 model without changing what it computes. `batch_sizes` are those for which the best model is timed beside
     fp32 in the end: 1 and 16 unless no trial was timed. `random_seed` is for strategies that draw at random: the same
     one makes the same trials. `progress` is called after each trial, and told whether it is the best so far; `probing`
-    with the subsets simulated and how many there will be.
+    with the subsets simulated and how many there may be when the time is over.
     """
     limits = (
         ("tolerance", tolerance, 0), ("max_trials", max_trials, 1), ("timeout", timeout, 0),
@@ -182,7 +192,7 @@ def tune(
         "strategy": strategy_name, "model": runner.model_digest, "samples": samples, "probe_s": probe_s,
         "criterion": vars(runner.criterion), "settings": dict(runner.quantizer.settings),
         "calibration": runner.data_digest(), "diagnosis_samples": diagnosis_samples,
-        "random_seed": random_seed, "minimize": runner.minimize, "rewrite": rewrite,
+        "random_seed": random_seed, "minimize": minimize or "", "rewrite": rewrite,
     }  # fmt: skip
     if isinstance(told, str | PathLike):
         about["evaluate"] = str(Path(told).absolute())
@@ -206,7 +216,7 @@ def _search(
     began = time.monotonic()
     if history.baseline is None:
         history.set_baseline(*runner.measure_reference())
-    runner.baseline, runner.baseline_objectives = history.baseline or 0.0, history.baseline_objectives
+    runner.set_baseline(history.baseline or 0.0, history.baseline_objectives)
     name, start = strategy
     attempts = start(runner)
     tried: dict[str, Attempt] = {}
@@ -279,7 +289,7 @@ def _tuned(runner: TrialRunner, tried: Mapping[str, Attempt], reason: str, wall_
         _start_of_recipe(runner) + runner.quantizer.recipe(best.config, best.fallback),
         runner.best_quantized(tried[best.name]), type(runner.quantizer).__name__, runner.given, runner.examples,
         minimize=runner.minimize, baseline_objectives=runner.baseline_objectives,
-        front=[trial.name for trial in runner.front],
+        front=runner.front,
     )  # fmt: skip
 
 

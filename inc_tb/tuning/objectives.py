@@ -29,6 +29,8 @@ OPS = "ops"
 """What is made as small as can be where nothing is measured: the number of ops in fp32."""
 LATENCY, SIZE, MEMORY = "latency_ms", "size_kb", "memory_mb"
 _TO_MINIMIZE = {"latency": LATENCY, "size": SIZE, "memory": MEMORY}
+_LEAST_LATENCY_MS = 0.2
+"""Of fp32; below, it says more about a call of the runtime than about its kernels."""
 
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _THROUGHPUT_SAMPLES = 16
@@ -98,26 +100,27 @@ def named_objectives(given: Objectives, batch_of: Callable[[int], Batch]) -> dic
     return found
 
 
-def to_minimize(asked: str | None, given: Objectives) -> tuple[str, Objectives]:
-    """The name of what is made as small as can be, and the objectives with it.
-
-    Without being `asked` for anything: the latency where it is measured, else the ops in fp32.
-    """
+def with_minimized(asked: str | None, given: Objectives) -> Objectives:
+    """The objectives, and what is to be small among them."""
     names = [_name_of(objective) for objective in given]
+    if asked is None or asked == OPS or asked in names or _TO_MINIMIZE.get(asked) in names:
+        if asked == "throughput":
+            raise UsageError("minimize='throughput' was given, which is to be large; expected latency.")
+        return given
+    if asked not in _TO_MINIMIZE or isinstance(given, Mapping):
+        known = [*_TO_MINIMIZE, OPS, *(name for name in names if name not in (*_TO_MINIMIZE, "throughput"))]
+        raise UsageError(f"minimize={asked!r} was given; expected {', '.join(known)}, or another objective's name.")
+    return [*given, asked]
+
+
+def minimized(asked: str | None, of_fp32: Mapping[str, float]) -> str:
+    """What is made as small as can be: an objective by its name, or OPS.
+
+    Without being `asked` for anything: the latency where it is measured, and long enough not to be the runtime's own.
+    """
     if asked is None:
-        asked = "latency" if "latency" in names else OPS
-    if asked == OPS:
-        return OPS, given
-    if asked in _TO_MINIMIZE:
-        is_there = asked in names or _TO_MINIMIZE[asked] in names
-        return _TO_MINIMIZE[asked], given if is_there or isinstance(given, Mapping) else [*given, asked]
-    if asked not in names or asked == "throughput":
-        own = [name for name in names if name not in (*_TO_MINIMIZE, "throughput")]
-        raise UsageError(
-            f"minimize={asked!r} was given; expected one of {', '.join([*_TO_MINIMIZE, OPS, *own])}, or the name of "
-            "another objective that is measured."
-        )
-    return asked, given
+        return LATENCY if of_fp32.get(LATENCY, 0.0) >= _LEAST_LATENCY_MS else OPS
+    return _TO_MINIMIZE.get(asked, asked)
 
 
 def _name_of(objective: str | Evaluate) -> str:

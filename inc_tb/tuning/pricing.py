@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from inc_tb.errors import IncTbError
 from inc_tb.frameworks.ops import Batch, Macs
 from inc_tb.frameworks.registry import framework_of
 from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.profiling.benchmark import benchmark
 from inc_tb.profiling.run import profile
 from inc_tb.records import ProfileRow
 from inc_tb.search.journal import Journal
 from inc_tb.tuning.objectives import LATENCY, OPS, SIZE, measure_latency
 
 _RUNS = 10
+_TURNS, _SECONDS = 20, 4.0
+_FASTER = 1.05
+"""How much faster something has to be to be preferred."""
+_SIMULATION = 3
+"""Passes of the fp32 model that a simulated one takes."""
+_SETS, _TENSORS = 40, 200
+"""How many evaluations there should be time for."""
+_SAMPLES = ((4, 16), (2, 4))
+"""The fewest and the most of these."""
+MOST_SAMPLES = 16
+MULTIPLYING = ("conv", "matmul", "bmm", "gemm", "linear", "fully", "dense")
+"""What the types of ops that multiply matrices have in them, in all frameworks."""
+_ALSO_MULTIPLYING = ("lstm", "gru", "rnn", "einsum", "attention")
+_HEAVY, _MANY = 0.01, 10_000
+"""Of all weights, and how many: an op that has more gains by their size."""
 _AT_BORDERS = 0.5
 """Conversions where int8 meets fp32, as a share of the op's own time in fp32: what it touches is written once more."""
 _LEAST = 0.01
@@ -33,12 +51,33 @@ class Pricing:
         self._known = {line["about"]: line["found"] for line in self._journal}
         self._macs: Mapping[str, Macs] | None = None
 
-    def latency_ms(self, about: str, model: Any) -> float:
-        """Of a model that may be no trial; `about` says which it is."""
-        key = f"latency of {about}"
+    def is_faster(self, about: str, made: Callable[[], Sequence[Any]]) -> bool:
+        """The first of two models, timed in turns; `about` says which they are."""
+        key = f"speed of {about}"
         if key not in self._known:
-            self._keep(key, measure_latency(model, self._batch))
-        return float(self._known[key])
+            self._keep(key, self._is_faster(made))
+        return bool(self._known[key])
+
+    def _is_faster(self, made: Callable[[], Sequence[Any]]) -> bool:
+        try:
+            models = made()
+            if not framework_of(models[0]).can("open_timer"):
+                return False
+            sides = dict(zip(("int8", "fp32"), models, strict=True))
+            speed = benchmark(sides, [self._batch], [1], runs=_TURNS, warmup=1, threads=None, seconds=_SECONDS)[0]
+        except IncTbError:
+            return False
+        return speed.differs is not False and (speed.speedup or 0.0) > _FASTER
+
+    def affordable_samples(self, seconds: float) -> tuple[int, int]:
+        """For the simulation of a set and, rougher, of a single tensor, in so many seconds altogether."""
+        if "samples" not in self._known:
+            evaluation_s = _SIMULATION * measure_latency(self._reference, self._batch) / 1000
+            counts = [seconds / (share * evaluation_s) for share in (_SETS, _TENSORS)]
+            within = zip(counts, _SAMPLES, strict=True)
+            self._keep("samples", [int(min(most, max(least, count))) for count, (least, most) in within])
+        fine, rough = self._known["samples"]
+        return fine, rough
 
     def prices(self, about: str, made: Callable[[], tuple[Any, Iterable[str], Diagnosis]]) -> dict[str, float]:
         """What it costs to keep each unit in fp32: microseconds, bytes, or by multiplications where nothing is timed.
@@ -54,10 +93,17 @@ class Pricing:
         return dict(self._known[key])
 
     def without_multiplications(self, units: Iterable[str], found: Diagnosis) -> list[str]:
-        """Units with neither products nor weights, which gain nothing by integers but what is around them."""
-        weighted = {str(op) for op, params in zip(found.ops["name"], found.ops["params"], strict=True) if params}
-        bearing = {*weighted, *self._reference_macs()}
-        return [unit for unit in units if unit not in bearing]
+        """Units with neither products nor many weights, which gain nothing by integers but what is around them."""
+        weights = _weights(found)
+        types = dict(zip(map(str, found.ops["name"]), map(str.lower, map(str, found.ops["type"])), strict=True))
+        heavy = max(_MANY, _HEAVY * sum(weights.values()))
+        macs = self._reference_macs()
+
+        def gains(unit: str) -> bool:
+            multiplies = unit in macs or any(part in types[unit] for part in (*MULTIPLYING, *_ALSO_MULTIPLYING))
+            return multiplies or weights[unit] > heavy
+
+        return [unit for unit in units if unit in types and not gains(unit)]
 
     def int8_share(self, model: Any) -> float | None:
         """Of the reference's multiplications; None where they cannot be told."""
@@ -82,8 +128,7 @@ class Pricing:
 
     def _measured(self, quantized: Any, found: Diagnosis) -> dict[str, float]:
         if self._minimize == SIZE:
-            names, params = found.ops["name"], found.ops["params"]
-            return {str(op): _SAVED_BYTES * float(n) for op, n in zip(names, params, strict=True) if n}
+            return {op: _SAVED_BYTES * number for op, number in _weights(found).items() if number}
         if self._minimize == LATENCY and framework_of(quantized).can("open_timer"):
             try:
                 rows = profile(self._reference, self._batch, quantized=quantized, runs=_RUNS).rows
@@ -95,6 +140,11 @@ class Pricing:
     def _keep(self, about: str, found: Any) -> None:
         self._known[about] = found
         self._journal.add({"about": about, "found": found})
+
+
+def _weights(found: Diagnosis) -> dict[str, float]:
+    """Of each op, how many it has."""
+    return dict(zip(map(str, found.ops["name"]), map(float, np.nan_to_num(found.ops["params"])), strict=True))
 
 
 def _price(row: ProfileRow) -> float:

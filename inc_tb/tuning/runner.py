@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -27,32 +27,33 @@ from inc_tb.frameworks.registry import framework_of
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.benchmark import Speed, benchmark
 from inc_tb.profiling.run import profile
-from inc_tb.records import Rewrite, Trial, plural
+from inc_tb.records import Trial, plural
+from inc_tb.search.budget import Budget
 from inc_tb.search.journal import Journal
 from inc_tb.search.simulation import Comparison, Simulation
 from inc_tb.tuning.attempt import Attempt, key_of
 from inc_tb.tuning.calibration import calibration_data
 from inc_tb.tuning.criterion import Criterion
-from inc_tb.tuning.files import is_file, name_of, remove, stored, suffix_by, suffix_of
+from inc_tb.tuning.files import is_file, name_of, stored, suffix_by, suffix_of
+from inc_tb.tuning.made import MadeModels
 from inc_tb.tuning.objectives import (
-    OPS,
+    LATENCY,
     Evaluate,
     Objectives,
     as_number,
     finite_number,
+    minimized,
     named_objectives,
-    to_minimize,
     told_by,
+    with_minimized,
 )
-from inc_tb.tuning.pricing import Pricing
+from inc_tb.tuning.pricing import MOST_SAMPLES, Pricing
+from inc_tb.tuning.standings import Standings
 
 BEST_MODEL = "best_model"
 PREPARED_MODEL = "prepared_model"
-SIMULATIONS, PRICES = ".simulations", "prices.jsonl"
+SIMULATIONS, PRICES, BUDGET = ".simulations", "prices.jsonl", "budget.jsonl"
 """Not among the runs."""
-_ALIKE = 1.05
-"""Of two measured costs: closer ones are taken for the same."""
-_SAMPLES = 16
 _SCREEN_SAMPLES = 4
 _MODELS_KEPT = 3
 _BATCH_SIZES, _RUNS, _SECONDS = (1, 16), 20, 2.0
@@ -61,7 +62,7 @@ _SAME = 1e-6
 """Energy of a difference that other kernels for the same numbers make, relative to the numbers; int8 makes far more."""
 
 
-class TrialRunner:
+class TrialRunner(Standings):
     """Carries out what a strategy asks for, and keeps count."""
 
     def __init__(
@@ -70,17 +71,15 @@ class TrialRunner:
         profile_runs: int, probing: Callable[[int, int], None] | None, random_seed: int = 0,
         minimize: str | None = None, rewrite: bool = True,
     ) -> None:  # fmt: skip
-        self.minimize, objectives = to_minimize(minimize, objectives)
+        super().__init__(criterion)
+        self._asked_to_minimize = minimize
+        objectives = with_minimized(minimize, objectives)
         self.rewrite = rewrite
-        self.criterion = criterion
         self.quantizer = quantizer
         self.probe_s = probe_s
         self.probing = probing
         self.random_seed = random_seed
-        self.trials: list[Trial] = []
-        self.baseline = math.nan
-        self.baseline_objectives: Mapping[str, float] = {}
-        self.quantizations = self.evaluations = 0
+        self.evaluations = 0
         self.comparison: dict[str, Comparison] = {}
         self.given = model
         self._evaluate = evaluate
@@ -96,22 +95,19 @@ class TrialRunner:
             self.reference = quantizer.prepare(model, Path(self._folder.name))
             self.batches = calibration_data(self.reference, calibration, samples)
             # Once: a function that gives the data may shuffle them.
-            self._sample = take(self.batches, _SAMPLES, read_inputs(self.reference))
+            self._sample = take(self.batches, MOST_SAMPLES, read_inputs(self.reference))
         except BaseException:
             self._folder.cleanup()
             raise
         first = next(iter(self.batches))
         self.examples = [Example(name, str(array.dtype), list(array.shape)) for name, array in first.items()]
-        self._suffix = suffix_by(quantizer, self.reference)
-        self.best_model = logdir / f"{BEST_MODEL}{self._suffix}"
+        suffix = suffix_by(quantizer, self.reference)
+        self._models = MadeModels(quantizer, self.reference, self.batches, Path(self._folder.name), suffix)
+        self.best_model = logdir / f"{BEST_MODEL}{suffix}"
         self.prepared = logdir / f"{PREPARED_MODEL}{suffix_of(self.reference)}"
         self.model_digest = digest_model(self.reference)
-        self.pricing = Pricing(self.reference, self._first(1)[0], self.minimize, logdir / SIMULATIONS / PRICES)
         self._rewrites: list[dict[str, Any]] | None = None
-        self._rewritten: dict[str, Any] = {}
-        """The fp32 model with rewrites, by their digest."""
         self._simulated = 0
-        self._made: dict[str, Any] = {}
         self._units: dict[str, list[str]] = {}
         """All that the tool can be told to keep, by the attempt in which nothing is kept."""
         self._simulations: dict[str, dict[int, Simulation]] = {}
@@ -124,45 +120,14 @@ class TrialRunner:
     def __exit__(self, *_: object) -> None:
         self._folder.cleanup()
 
-    # What came of it
-
-    @property
-    def best(self) -> Trial:
-        """The cheapest that meets the criterion, or else the one that loses least."""
-        met = [trial for trial in self.trials if self.is_met(trial)]
-        if not met:
-            return min(self.trials, key=lambda trial: (self.loss(trial), len(trial.fallback)))
-        least = min(map(self.cost, met)) * (1 if self.minimize == OPS else _ALIKE)
-        return min((t for t in met if self.cost(t) <= least), key=lambda t: (_ops_in_fp32(t), self.loss(t)))
-
-    def cost(self, trial: Trial) -> float:
-        """What is to be small: measured, or the number of ops that are not in int8."""
-        return _ops_in_fp32(trial) if self.minimize == OPS else trial.objectives.get(self.minimize, math.inf)
-
-    @property
-    def front(self) -> list[Trial]:
-        """Trials of which none is both more accurate and cheaper; the cheapest first."""
-        known = [t for t in self.trials if t.accuracy is not None and math.isfinite(self.cost(t))]
-        ordered = sorted(known, key=lambda t: (self.cost(t), self.loss(t)))
-        losses = [self.loss(trial) for trial in ordered]
-        return [trial for at, trial in enumerate(ordered) if all(losses[at] < before for before in losses[:at])]
-
-    def is_met(self, trial: Trial) -> bool:
-        return trial.accuracy is not None and self.criterion.is_met(trial.accuracy, self.baseline)
-
-    def loss(self, trial: Trial) -> float:
-        """How much accuracy is lost against fp32."""
-        return math.inf if trial.accuracy is None else self.criterion.loss(trial.accuracy, self.baseline)
-
     @property
     def simulated(self) -> int:
         """Subsets that were evaluated in a simulation."""
         return self._simulated + sum(s.evaluations for of in self._simulations.values() for s in of.values())
 
     @property
-    def allowed(self) -> float:
-        """How much may be lost."""
-        return self.criterion.loss(self.criterion.target(self.baseline), self.baseline)
+    def quantizations(self) -> int:
+        return self._models.quantizations
 
     # One trial
 
@@ -195,6 +160,7 @@ class TrialRunner:
             baseline_objectives=dict(self.baseline_objectives),
         )  # fmt: skip
         self._log(trial, attempt, made is not None, began)
+        self.budget.prolong(time.monotonic() - began)
         return trial
 
     def _left_by_tool(self, attempt: Attempt) -> float | None:
@@ -240,6 +206,11 @@ class TrialRunner:
         """The accuracy of fp32, and its objectives."""
         model = self.model()
         return self.accuracy(model), {key: self._objective(key, f, model) for key, f in self._objectives.items()}
+
+    def set_baseline(self, accuracy: float, objectives: Mapping[str, float]) -> None:
+        """As it was measured, now or before."""
+        self.baseline, self.baseline_objectives = accuracy, objectives
+        self.minimize = minimized(self._asked_to_minimize, objectives)
 
     def accuracy(self, model: Any) -> float:
         return finite_number(self.evaluated(model), "evaluate")
@@ -291,43 +262,12 @@ class TrialRunner:
 
     def quantized(self, attempt: Attempt) -> Any:
         """The model of an attempt; the last few are kept."""
-        key = key_of(attempt)
-        if key not in self._made:
-            while len(self._made) >= _MODELS_KEPT:
-                forgotten = self._made.pop(next(iter(self._made)))
-                if is_file(forgotten):
-                    remove(forgotten)
-            target = Path(self._folder.name, f"{key}{self._suffix}")
-            self.quantizations += 1
-            try:
-                made = self.quantizer.quantize(self.reference, target, self.batches, attempt.settings, attempt.keep)
-            except IncTbError:
-                raise
-            except Exception as error:  # a quantizer of others may raise anything
-                raise ModelError(f"the quantizer failed: {type(error).__name__}: {error}") from error
-            self._made[key] = target if made is None else made
-        return self._made[key]
-
-    def _fp32_of(self, attempt: Attempt) -> Any:
-        """What the attempt quantizes: the fp32 model, rewritten if it says so."""
-        told = attempt.settings.get("rewrites")
-        if not told:
-            return self.reference
-        key = hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]
-        if key not in self._rewritten:
-            framework = framework_of(self.reference)
-            made = framework.apply_rewrites(self.reference, msgspec.convert(told, list[Rewrite]))
-            if is_file(self.reference):
-                place = Path(self._folder.name, f"rewritten-{key}{suffix_of(self.reference)}")
-                framework.save_model(made, place)
-                made = place
-            self._rewritten[key] = made
-        return self._rewritten[key]
+        return self._models.quantized(attempt)
 
     def units(self, attempt: Attempt) -> list[str]:
         key = key_of(attempt)
         if key not in self._units:
-            switches = open_switches(self._fp32_of(attempt), self.quantized(attempt))
+            switches = open_switches(self._models.fp32_of(attempt), self.quantized(attempt))
             switches.trace(self._sample[0])
             self._units[key] = [unit.name for unit in switches.units]
         return list(self._units[key])
@@ -341,8 +281,21 @@ class TrialRunner:
     def without_multiplications(self, attempt: Attempt) -> list[str]:
         return self.pricing.without_multiplications(self.units(attempt), self.diagnosis(attempt))
 
-    def latency_ms(self, attempt: Attempt) -> float:
-        return self.pricing.latency_ms(key_of(attempt), self.quantized(attempt))
+    def is_faster(self, attempt: Attempt, than: Attempt) -> bool:
+        """Without a trial of either, by more than what is noise."""
+        if self.minimize != LATENCY:
+            return False
+        about = f"{key_of(attempt)} and {key_of(than)}"
+        return self.pricing.is_faster(about, lambda: [self.quantized(one) for one in (attempt, than)])
+
+    @cached_property
+    def pricing(self) -> Pricing:
+        return Pricing(self.reference, self._first(1)[0], self.minimize, self.logdir / SIMULATIONS / PRICES)
+
+    @cached_property
+    def budget(self) -> Budget:
+        """For the simulation, without the time that trials take; from the moment at which it is first asked for."""
+        return Budget(self.probe_s, Journal(self.logdir / SIMULATIONS / BUDGET))
 
     def rewrites(self) -> list[dict[str, Any]]:
         """Those that the framework finds on the first samples; nothing where they are not wanted."""
@@ -358,7 +311,7 @@ class TrialRunner:
         key = key_of(attempt)
         if key not in self._diagnoses:
             batches = self._first(self._diagnosis_samples or _SCREEN_SAMPLES)
-            found = compare(self._fp32_of(attempt), self.quantized(attempt), batches)
+            found = compare(self._models.fp32_of(attempt), self.quantized(attempt), batches)
             found.reference = name_of(self.model())
             if found.origin is not None:
                 found.origin.seed = self.random_seed
@@ -370,17 +323,27 @@ class TrialRunner:
                 del self._diagnoses[next(iter(self._diagnoses))]
         return self._diagnoses[key]
 
-    def simulation(self, attempt: Attempt, samples: int = _SAMPLES) -> Simulation:
+    def simulation(self, attempt: Attempt, samples: int | None = None, *, is_rough: bool = False) -> Simulation:
+        if samples is None:
+            samples = self.pricing.affordable_samples(self.probe_s)[is_rough]
         known = self._simulations.setdefault(key_of(attempt), {})
         if samples not in known:
             other = next(iter(known.values()), None)
-            model = other.model if other is not None else open_switches(self._fp32_of(attempt), self.quantized(attempt))
+            fp32, int8 = self._models.fp32_of(attempt), self.quantized(attempt)
+            model = other.model if other is not None else open_switches(fp32, int8)
             made = Simulation(model, self._sample, samples=samples)
             name = f"{key_of(attempt)}-{samples}"
             made.remember(Journal(self.logdir / SIMULATIONS / f"{name}.jsonl"), name + self.model_digest)
+            made.progress = partial(self._tell_progress, 2 * len(model.sites))
             known[samples] = made
             self._units[key_of(attempt)] = [unit.name for unit in model.units]
         return known[samples]
+
+    def _tell_progress(self, most: int) -> None:
+        """To halve all groups down to single tensors takes `most`, unless the time is over before."""
+        if self.probing is not None:
+            done, used = self.simulated, self.budget.used
+            self.probing(done, max(done, min(most, round(done / used)) if used > 0 else most))
 
     def forget_simulations(self, but: Attempt) -> None:
         before = self.simulated
@@ -412,10 +375,6 @@ class TrialRunner:
     def model(self) -> Any:
         """The fp32 model as it was given, where that can be evaluated."""
         return Path(self.given) if isinstance(self.given, str | PathLike) else self.reference
-
-
-def _ops_in_fp32(trial: Trial) -> int:
-    return len(trial.fallback) + len(trial.config.get("int16_tensors", ()))
 
 
 def left_by_tool(error: float, kept: int) -> str:

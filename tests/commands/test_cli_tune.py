@@ -141,7 +141,7 @@ def test_tune_tells_what_it_does_and_where_to_look(here: Path) -> None:
     assert "best so far" in text
     for part in (
         "The criterion holds", "Kept in fp32: /conv1/Conv, /conv2/Conv", "per_channel=True", "nodes_to_exclude",
-        "Benchmark: fp32 against trial-",
+        "Benchmark: fp32 against trial-", "To choose from", "multiplications in int8",
         "nc_workspace/best_model.onnx", "tensorboard --logdir nc_workspace", "quantizations", "simulated", "real",
     ):  # fmt: skip
         assert part in text, part
@@ -168,17 +168,39 @@ def test_the_schema_of_json(call: Called) -> None:
     assert {"trial", "accuracy", "fallback"} <= set(found["best"])
     for trial in found["trials"]:
         assert {"trial", "accuracy", "fallback", "objectives", "wall_s"} <= set(trial)
-        assert set(trial["objectives"]) == {"latency_ms", "size_kb"}
+        assert set(trial["objectives"]) == set(found["baseline_objectives"]) == {"latency_ms", "size_kb"}
+        assert 0 <= trial["int8_macs"] <= 1
         assert trial["wall_s"] > 0
     assert found["met"] is True
     assert found["best"]["trial"] == found["trials"][-1]["trial"]
     assert found["best"]["fallback"] == CULPRITS
     assert found["target"] == pytest.approx(0.99 * found["baseline"])
     assert len(found["trials"]) <= 3
+    assert set(found["front"]) <= {"fp32", *(trial["trial"] for trial in found["trials"])}
+    assert found["int8_pays"] in (True, False)
+    assert found["trials"][0]["int8_macs"] > found["best"]["int8_macs"]
     assert [row["batch_size"] for row in found["benchmark"]] == [1, 16]
     for row in found["benchmark"]:
         assert row["fp32_samples_per_s"] == pytest.approx(1e6 * row["batch_size"] / row["fp32_us"])
         assert row["speedup"] == pytest.approx(row["fp32_us"] / row["int8_us"])
+
+
+def test_the_smallest_model_that_meets_the_criterion(call: Called) -> None:
+    found = tuned(call, "--minimize", "size", "--no-rewrite", "--per-channel")
+    assert (found["met"], found["minimize"]) == (True, "size_kb")
+    sizes = {trial["trial"]: trial["objectives"]["size_kb"] for trial in found["trials"]}
+    met = [name for name in sizes if accuracy_of(found, name) >= found["target"]]
+    assert found["best"]["objectives"]["size_kb"] <= 1.05 * min(sizes[name] for name in met)
+    assert found["front"] == sorted(found["front"], key=lambda name: sizes.get(name, 1e9))
+    code, _, err = call(
+        "tune", HARD, "--data", "data.npz", "--eval", "tune_scores.py:accuracy", "--minimize", "speed", "--logdir", "x"
+    )
+    assert (code, err.count("\n")) == (2, 1)
+    assert "minimize='speed' was given; expected latency, size, memory, ops" in err
+
+
+def accuracy_of(found: dict[str, Any], name: str) -> float:
+    return next(float(trial["accuracy"]) for trial in found["trials"] if trial["trial"] == name)
 
 
 def test_the_best_model_is_saved_and_timed_where_that_is_wanted(call: Called, here: Path) -> None:

@@ -17,6 +17,7 @@ from inc_tb.frameworks.onnx.sites import rounds_weights_again
 from inc_tb.frameworks.onnx.switch import OnnxSwitches
 from inc_tb.frameworks.ops import Array, Batch, Input, Site, Unit
 from inc_tb.frameworks.protocols import Outputs
+from inc_tb.search.budget import Budget
 from inc_tb.search.simulation import Simulation
 from inc_tb.search.smallest import HEALTHY, Search, grids_of
 from tests.digits import DATA, digits
@@ -388,6 +389,56 @@ def test_measuring_goes_on_where_it_was() -> None:
     search.try_each_alone(math.inf)
     assert search.prefixes()[0] == {"c"}
     assert simulation.evaluations == 3
+
+
+def test_sets_are_no_longer_made_smaller_once_the_time_is_over() -> None:
+    search = searched(alone(a=1, b=1e-3, c=1e-3))
+    search.budget = Budget(-1)
+    assert search.pruned("abc", 0.1) == ["a", "b", "c"]
+    search.budget = Budget()
+    assert search.pruned("abc", 0.1) == ["a"]
+
+
+# Groups
+
+
+def test_two_culprits_among_many_are_found_in_few_runs() -> None:
+    """64 grids: each culprit is halved out in at most 6 steps of 2 runs, and all that is harmless stays in groups."""
+    names = [chr(200 + i) for i in range(64)]
+    errors = {name: 1e-9 for name in names} | {names[10]: 1.0, names[50]: 2.0}
+    simulation = simulate(alone(**errors))
+    search = Search(simulation, names)
+    search.try_in_groups()
+    assert simulation.evaluations <= 1 + 2 * (6 + 6)
+    assert search.smallest(0.5) == [names[10], names[50]]
+
+
+def test_two_causes_of_which_each_is_enough_are_both_found() -> None:
+    """Leaving out either alone changes nothing, because the output is lost all the same."""
+    lost = 1e6
+    search = Search(simulate(alone(a=0.01, b=lost, c=0.01, d=lost, e=0.01)), "abcde")
+    search.try_in_groups()
+    assert search.prefixes()[0] in ({"b"}, {"d"})
+    assert search.smallest(1.0) == ["b", "d"]
+
+
+def test_groups_that_were_not_halved_share_their_error() -> None:
+    simulation = simulate(alone(a=0.4, b=0.2, c=3, d=1))
+    search = Search(simulation, "abcd", budget=Budget(-1))
+    search.try_in_groups()
+    assert simulation.evaluations == 1
+    assert search.smallest(0.5) is not None
+
+
+def test_whole_families_are_tried_without_a_look_at_their_members() -> None:
+    """The errors are 3 for a and b, 0.2 for c and d, and 1 for e and f; g costs ten times as much as another."""
+    simulation = simulate(alone(a=1, b=2, c=0.1, d=0.1, e=0.5, f=0.5, g=2.5))
+    search = Search(simulation, "abcdefg", prices={"g": 10.0})
+    families = ["ab", "cd", "ef", "g"]
+    assert search.smallest_of(families, 4) == ["a", "b"]
+    assert search.smallest_of(families, 3) == ["a", "b", "e", "f"]
+    assert search.smallest_of(families, 0.1) == ["a", "b", "c", "d", "e", "f", "g"]
+    assert search.smallest_of(["ab"], 1) is None
 
 
 # Real models

@@ -90,11 +90,12 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
 def test_the_history_keeps_what_it_is_told(tmp_path: Path) -> None:
     about = {"strategy": "probe"}
     history = History(tmp_path, about, {"model": "m.onnx"}, resume=False)
-    history.set_baseline(0.9)
+    history.set_baseline(0.9, {"size_kb": 4.0})
     trial = Trial("trial-001", 0.8, 0.9, ["a"], {"x": [1]}, {"size_kb": 3.0}, 1.5, ["note"], 0.89, True)
     history.add("key", trial)
     again = History(tmp_path, about, {}, resume=True)
     assert (again.baseline, again.trial("key"), again.trial("other")) == (0.9, trial, None)
+    assert again.baseline_objectives == {"size_kb": 4.0}
     assert find_trial(tmp_path, "trial-001") == (trial, {"model": "m.onnx"})
 
 

@@ -17,6 +17,7 @@ import inc_tb
 from inc_tb import TorchQuantizer, Tuned, tune
 from inc_tb.errors import DataError, ModelError, UsageError
 from inc_tb.frameworks.models import measure_size
+from inc_tb.frameworks.registry import framework_of
 from inc_tb.tuning.history import find_trial
 from inc_tb.tuning.loop import rebuild
 from tests.defects import samples
@@ -464,3 +465,18 @@ def test_what_cannot_be_tuned_is_refused(tmp_path: Path) -> None:
         tune(trained("mlp", 0), [], accuracy, logdir=tmp_path / "b")
     with pytest.raises(ModelError, match="TorchScript"):
         tune(torch.jit.script(trained("mlp", 0)), calibration(), accuracy, logdir=tmp_path / "c")
+
+
+def test_multiplications_of_layers_are_counted_for_one_sample() -> None:
+    """x is 4 x 6 x 6, behind the convolution 8 x 4 x 4, behind the linear layer 5."""
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 5)).eval()
+    x = np.random.default_rng(0).normal(size=(6, 4, 6, 6)).astype(np.float32)
+    expected = {"0": 8 * 4 * 4 * 4 * 9, "3": 128 * 5}
+    found = framework_of(model).count_macs(model, {"input": x})
+    assert {name: macs.number for name, macs in found.items()} == expected
+    assert not any(macs.is_integer for macs in found.values())
+    tool = inc_tb.TorchQuantizer(approach="static")
+    int8 = tool.quantize(tool.prepare(model, Path()), Path(), [{"input": x}], tool.settings, ["3"])
+    found = framework_of(int8).count_macs(int8, {"input": x})
+    assert {name: macs.number for name, macs in found.items()} == expected
+    assert {name for name, macs in found.items() if macs.is_integer} == {"0"}

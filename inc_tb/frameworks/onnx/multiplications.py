@@ -24,8 +24,10 @@ _INTEGER = {
     "QLinearConv", "ConvInteger", "QLinearMatMul", "MatMulInteger", "MatMulIntegerToFloat", "DynamicQuantizeMatMul",
     "QGemm",
 }  # fmt: skip
-_WANTS_ROUNDED_RESULT = {"Conv", "Gemm"}
-"""What ONNX Runtime does with integers only if its result is rounded as well."""
+_WITH_ROUNDED_WEIGHT = {"Gemm", "MatMul"}
+"""What ONNX Runtime does with integers whatever becomes of its result."""
+_WITH_ROUNDED_RESULT = {"Conv", "Gemm"}
+"""What it does with integers if its result is rounded, perhaps by rounding a weight that the model has in fp32."""
 _FUSED = {"Relu", "Clip"}
 _BYTES = {"int8", "uint8"}
 
@@ -75,11 +77,13 @@ def _is_integer(model: Model, node: Any) -> bool:
     data, weight = _factors(node)
     if not _is_rounded(model, data):
         return False
-    gives = _gives_rounded(model, node.output[0])
-    if node.op_type not in _WANTS_ROUNDED_RESULT:
-        return _is_rounded(model, weight)
+    has_weight = _is_rounded(model, weight)
+    if node.op_type in _WITH_ROUNDED_WEIGHT and has_weight:
+        return True
+    if node.op_type not in _WITH_ROUNDED_RESULT or not _gives_rounded(model, node.output[0]):
+        return False
     is_float = weight in model.constants and model.elem_type(weight) == "float"
-    return gives and (_is_rounded(model, weight) or (is_float and rounds_weights_again()))
+    return has_weight or (is_float and rounds_weights_again())
 
 
 def _is_rounded(model: Model, name: str) -> bool:

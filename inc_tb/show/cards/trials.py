@@ -18,10 +18,21 @@ def tuned_card(tuned: Tuned) -> str:
     model = [line("The model: ", tag("code", str(tuned.model)))] if tuned.model.exists() else []
     return card(
         "Tuning", about, verdict("good" if tuned.met else "bad", tag("strong", holds), told), _trials(tuned),
+        *_costs(tuned),
         line("Kept in fp32: ", tag("strong", brief(listed(best.fallback, 4), 240) or "nothing")), notes(best.notes),
         config("Config of the best trial", tuned.recipe, "print(tuned.recipe)"), *model,
         place(tuned.model.parent, "trials"),
     )  # fmt: skip
+
+
+def _costs(tuned: Tuned) -> list[Html]:
+    """What the best has in int8, and what that brings."""
+    told = []
+    if tuned.best.int8_macs is not None:
+        told.append(line(f"{tuned.best.int8_macs:.0%} of the multiplications in int8."))
+    if tuned.int8_pays is False:
+        told.append(line("int8 does not pay here: no model that was tried takes less time than fp32."))
+    return told
 
 
 def trial_line(trial: Trial) -> Html:

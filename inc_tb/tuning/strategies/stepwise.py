@@ -9,10 +9,8 @@ from inc_tb.errors import ModelError
 from inc_tb.records import Trial
 from inc_tb.search.simulation import Simulation
 from inc_tb.tuning.attempt import Attempt, key_of
+from inc_tb.tuning.pricing import MULTIPLYING
 from inc_tb.tuning.strategies.workbench import Attempts, Workbench
-
-_KEY_TYPES = ("conv", "matmul", "bmm", "gemm", "linear", "fully", "dense")
-"""What the types of ops have in them that Neural Compressor takes to int8 first; others are left to the end."""
 
 
 def basic(bench: Workbench) -> Attempts:
@@ -109,13 +107,13 @@ def _by_type(bench: Workbench, base: Attempt, ops: Sequence[str]) -> dict[str, s
     """The key types first, then others, those with most ops first."""
     table = bench.diagnosis(base).ops
     types = dict(zip(table["name"], table["type"], strict=True))
-    found: dict[str, set[str]] = {key: set() for key in _KEY_TYPES}
+    found: dict[str, set[str]] = {key: set() for key in MULTIPLYING}
     for op in ops:
         kind = str(types.get(op, ""))
-        key = next((key for key in _KEY_TYPES if key in kind.lower()), kind)
+        key = next((key for key in MULTIPLYING if key in kind.lower()), kind)
         found.setdefault(key, set()).add(op)
-    others = sorted((key for key in found if key not in _KEY_TYPES), key=lambda key: -len(found[key]))
-    return {key: found[key] for key in (*_KEY_TYPES, *others) if found[key]}
+    others = sorted((key for key in found if key not in MULTIPLYING), key=lambda key: -len(found[key]))
+    return {key: found[key] for key in (*MULTIPLYING, *others) if found[key]}
 
 
 def _each_once(attempts: Attempts) -> Attempts:

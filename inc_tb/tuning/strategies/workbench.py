@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.records import Trial
+from inc_tb.search.budget import Budget
 from inc_tb.search.simulation import Comparison, Simulation
 from inc_tb.tuning.attempt import Attempt
 
@@ -32,6 +33,7 @@ class Workbench(Protocol):
     random_seed: int
     """For whatever is drawn at random: with the same seed the same trials."""
     probing: Callable[[int, int], None] | None
+    """Told after every evaluation of a simulation: how many there were, and how many there may be."""
     comparison: dict[str, Comparison]
     minimize: str
     """What is to be as small as can be: the name of an objective, or "ops" for the number of ops in fp32."""
@@ -39,6 +41,11 @@ class Workbench(Protocol):
     """Whether the fp32 model may be changed, without changing what it computes."""
     baseline_objectives: Mapping[str, float]
     """Of fp32."""
+
+    @property
+    def budget(self) -> Budget:
+        """What is left of those seconds; the time of trials does not count."""
+        ...
 
     @property
     def allowed(self) -> float:
@@ -63,8 +70,8 @@ class Workbench(Protocol):
         """Units that gain nothing by integers but what is around them."""
         ...
 
-    def latency_ms(self, attempt: Attempt) -> float:
-        """Of a model, without a trial of it."""
+    def is_faster(self, attempt: Attempt, than: Attempt) -> bool:
+        """Timed in turns, without a trial of either; only asked for where the latency is to be small."""
         ...
 
     def rewrites(self) -> list[dict[str, Any]]:
@@ -79,7 +86,9 @@ class Workbench(Protocol):
 
     def diagnosis(self, attempt: Attempt) -> Diagnosis: ...
 
-    def simulation(self, attempt: Attempt, samples: int = ...) -> Simulation: ...
+    def simulation(self, attempt: Attempt, samples: int | None = None, *, is_rough: bool = False) -> Simulation:
+        """With as many samples as leave time for many subsets; a rough one has fewer, for what is asked often."""
+        ...
 
     def forget_simulations(self, but: Attempt) -> None:
         """Each holds a model of its own."""

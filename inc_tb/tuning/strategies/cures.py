@@ -1,0 +1,121 @@
+"""What is tried before any op stays in fp32: types that kernels are fast with, other settings, a rewritten model."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import Any
+
+from inc_tb.errors import ModelError
+from inc_tb.records import Trial, plural
+from inc_tb.search.smallest import Search
+from inc_tb.tuning.attempt import Attempt
+from inc_tb.tuning.objectives import LATENCY
+from inc_tb.tuning.strategies.explored import Explored
+from inc_tb.tuning.strategies.workbench import Workbench
+
+_BETTER = 0.5
+"""A cheaper cure is taken up if it at least halves the error of the output …"""
+PROMISING = 2.0
+"""… and tried alone if that brings the error this close to what is needed."""
+_SATURATES = 2.0
+_SEVEN_BITS = "7 bits for weights, because the integer kernels saturate"
+
+
+def fastest(bench: Workbench) -> Mapping[str, Any]:
+    """The tool's own settings, or those with other types that the kernels of this machine are faster with."""
+    chosen: Mapping[str, Any] = bench.quantizer.settings
+    others = bench.quantizer.kernels() if hasattr(bench.quantizer, "kernels") else ()
+    for settings in others if bench.minimize == LATENCY else ():
+        if bench.is_faster(Attempt(settings), Attempt(chosen)):
+            chosen = settings
+    return chosen
+
+
+def try_cures(explored: Explored) -> Generator[Attempt, Trial, None]:
+    """Settings for everything that the rules point to, which cost nothing; and those to go on with."""
+    yield from _try_seven_bits(explored)
+    bench, original = explored.bench, explored.base.settings
+    full, freed = _errors(explored, explored.base)
+    for what, changed in _cures(explored).items():
+        if _is_long(changed):
+            continue
+        if bench.budget.is_over():
+            break
+        # On top of the cures that were taken up before.
+        changes = {name: value for name, value in changed.items() if value != original.get(name)}
+        attempt = Attempt({**explored.base.settings, **changes}, note=f"instead of fp32: {what}")
+        try:
+            error, without = _errors(explored, attempt)
+        except ModelError:
+            continue
+        if error <= PROMISING * explored.limit(full) or error <= _BETTER * full:
+            cured = yield attempt
+            if bench.loss(cured) < bench.loss(explored.trial):
+                explored.take_up(attempt, cured)
+                full, freed = error, without
+            if bench.is_met(cured):
+                break
+        elif without <= _BETTER * freed:
+            explored.take_up(attempt, explored.trial)
+            full, freed = error, without
+    bench.forget_simulations(but=explored.base)
+
+
+def try_long_types(explored: Explored, search: Search) -> Generator[Attempt, Trial, None]:
+    """16 bits where the rules point to them. The kernels of most machines compute that in fp32, so it is no base."""
+    bench = explored.bench
+    if explored.has_met:
+        return
+    limit = explored.limit(search.simulation.error_keeping(()))
+    for what, settings in _cures(explored).items():
+        if not _is_long(settings) or bench.budget.is_over():
+            continue
+        attempt = Attempt(settings, note=f"instead of fp32: {what}")
+        try:
+            error = bench.simulation(attempt).error_keeping(())
+        except ModelError:
+            continue
+        if error <= PROMISING * limit:
+            yield attempt
+    bench.forget_simulations(but=explored.base)
+
+
+def _is_long(settings: Mapping[str, Any]) -> bool:
+    return bool(settings.get("int16_tensors"))
+
+
+def _try_seven_bits(explored: Explored) -> Generator[Attempt, Trial, None]:
+    bench, base = explored.bench, explored.base
+    simulation = bench.simulation(base)
+    bench.comparison = compared = simulation.compare()
+    saturates = compared["real"].error > _SATURATES * compared["simulated"].error
+    if not saturates or base.settings.get("reduce_range") is not False:
+        return
+    attempt = Attempt({**base.settings, "reduce_range": True}, note=f"instead of fp32: {_SEVEN_BITS}")
+    try:
+        if bench.real_error(attempt, simulation) > _BETTER * compared["real"].error:
+            return
+    except ModelError:
+        return
+    cured = yield attempt
+    if bench.loss(cured) < bench.loss(explored.trial):
+        explored.take_up(attempt, cured)
+
+
+def _cures(explored: Explored) -> Mapping[str, Mapping[str, Any]]:
+    """On top of the settings of now."""
+    bench, settings = explored.bench, explored.base.settings
+    found = bench.diagnosis(explored.base)
+    tensors = {node.name: node.tensor for node in found.graph}
+    cures = bench.quantizer.cures(settings, found.suggestions, tensors)
+    rewrites = bench.rewrites()
+    if not rewrites:
+        return cures
+    told = f"{plural(len(rewrites), 'rewrite')} of the fp32 model that change nothing of what it computes"
+    return {told: {**settings, "rewrites": rewrites}, **cures}
+
+
+def _errors(explored: Explored, attempt: Attempt) -> tuple[float, float]:
+    """With everything in int8, and with only those ops in it that multiply."""
+    simulation = explored.bench.simulation(attempt)
+    return simulation.error_keeping(()), simulation.error_keeping(explored.free)
