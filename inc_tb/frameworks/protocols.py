@@ -96,8 +96,9 @@ class Quantizer(Protocol):
     """A tool that quantizes. Settings are plain values with the same names in every trial, so they can be logged.
 
     It may have a `suffix`, where what it writes is of another kind than what `prepare` gives; a method `shown` that
-    gives what the user's function is to evaluate, for any model that `prepare` or `quantize` made; and a method
-    `without_types` that gives settings with which no op of some types is quantized.
+    gives what the user's function is to evaluate, for any model that `prepare` or `quantize` made; a method
+    `without_types` that gives settings with which no op of some types is quantized; and a method `kernels` that gives
+    its settings with other types of as many bits, where a machine's kernels may be faster with those.
     """
 
     settings: Mapping[str, Any]
@@ -122,10 +123,6 @@ class Quantizer(Protocol):
 
     def variants(self) -> Sequence[Mapping[str, Any]]:
         """Other settings worth a trial whatever the model is, the most promising first."""
-        return ()
-
-    def kernels(self) -> Sequence[Mapping[str, Any]]:
-        """Its settings with other types of as many bits, where a machine's kernels may be faster with those."""
         return ()
 
     def cures(

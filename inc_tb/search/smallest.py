@@ -109,12 +109,13 @@ class Search:
         return None if found is None else self.pruned(found, limit)
 
     def smallest_of(self, families: Iterable[Collection[str]], limit: float) -> list[str] | None:
-        """The same of whole families, without a look at their members."""
+        """The same of whole families, without a look at their members; None also where the time is over before."""
         whole = frozenset(self.order)
-        gains = {
-            family: self._rough.error_keeping(whole - family) / self.price(family)
-            for family in map(frozenset, families)
-        }
+        gains: dict[frozenset[str], float] = {}
+        for family in map(frozenset, families):
+            if self.budget.is_over():
+                return None
+            gains[family] = self._rough.error_keeping(whole - family) / self.price(family)
         prefixes: list[frozenset[str]] = []
         for family in sorted(gains, key=lambda family: -gains[family]):
             prefixes.append(family.union(*prefixes[-1:]))

@@ -89,8 +89,15 @@ class Pricing:
         key = f"prices of {about}"
         if key not in self._known:
             quantized, units, found = made()
-            self._keep(key, _filled(units, self._measured(quantized, found)))
+            rows = self._timed(quantized)
+            known = {row.op: _price(row) for row in rows} if rows else self._estimated(found)
+            self._keep(f"slower of {about}", slower_in_int8(rows))
+            self._keep(key, _filled(units, known))
         return dict(self._known[key])
+
+    def slower(self, about: str) -> list[str]:
+        """Ops that take less time in fp32, of a model whose prices were asked for."""
+        return list(self._known.get(f"slower of {about}", ()))
 
     def without_multiplications(self, units: Iterable[str], found: Diagnosis) -> list[str]:
         """Units with neither products nor many weights, which gain nothing by integers but what is around them."""
@@ -126,15 +133,19 @@ class Pricing:
         except IncTbError:
             return {}
 
-    def _measured(self, quantized: Any, found: Diagnosis) -> dict[str, float]:
+    def _timed(self, quantized: Any) -> list[ProfileRow]:
+        """Nothing where times do not matter, or cannot be told."""
+        if self._minimize != LATENCY or not framework_of(quantized).can("open_timer"):
+            return []
+        try:
+            rows = profile(self._reference, self._batch, quantized=quantized, runs=_RUNS).rows
+        except IncTbError:
+            return []
+        return [row for row in rows if row.op]
+
+    def _estimated(self, found: Diagnosis) -> dict[str, float]:
         if self._minimize == SIZE:
             return {op: _SAVED_BYTES * number for op, number in _weights(found).items() if number}
-        if self._minimize == LATENCY and framework_of(quantized).can("open_timer"):
-            try:
-                rows = profile(self._reference, self._batch, quantized=quantized, runs=_RUNS).rows
-                return {row.op: _price(row) for row in rows if row.op}
-            except IncTbError:
-                pass  # by its multiplications, then
         return {op: float(macs.number) for op, macs in self._reference_macs().items()}
 
     def _keep(self, about: str, found: Any) -> None:
@@ -147,9 +158,17 @@ def _weights(found: Diagnosis) -> dict[str, float]:
     return dict(zip(map(str, found.ops["name"]), map(float, np.nan_to_num(found.ops["params"])), strict=True))
 
 
+def slower_in_int8(rows: Iterable[ProfileRow]) -> list[str]:
+    """Ops that would save time in fp32, together with the conversions on their account."""
+    return [row.op for row in rows if row.fp32_us and row.int8_us and _saved_us(row) < 0]
+
+
 def _price(row: ProfileRow) -> float:
-    saved = (row.fp32_us or 0.0) - (row.int8_us or 0.0) - row.convert_us
-    return max(saved, 0.0) + _AT_BORDERS * (row.fp32_us or 0.0)
+    return max(_saved_us(row), 0.0) + _AT_BORDERS * (row.fp32_us or 0.0)
+
+
+def _saved_us(row: ProfileRow) -> float:
+    return (row.fp32_us or 0.0) - (row.int8_us or 0.0) - row.convert_us
 
 
 def _filled(units: Iterable[str], known: Mapping[str, float]) -> dict[str, float]:

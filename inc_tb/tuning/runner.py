@@ -278,6 +278,10 @@ class TrialRunner(Standings):
             key_of(attempt), lambda: (self.quantized(attempt), self.units(attempt), self.diagnosis(attempt))
         )
 
+    def slower_in_int8(self, attempt: Attempt) -> list[str]:
+        self.prices(attempt)
+        return self.pricing.slower(key_of(attempt))
+
     def without_multiplications(self, attempt: Attempt) -> list[str]:
         return self.pricing.without_multiplications(self.units(attempt), self.diagnosis(attempt))
 

@@ -9,14 +9,27 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader
 
 from inc_tb import OnnxRuntimeQuantizer, Tuned, tune
 from inc_tb.frameworks.ops import Macs
 from inc_tb.frameworks.registry import framework_of
-from tests.tuning.test_tune import PLENTY_S, node, same_class_as
+from inc_tb.records import ProfileRow
+from inc_tb.tuning.pricing import slower_in_int8
+from tests.tuning.test_tune import PLENTY_S, node, results, same_class_as
 from tests.tuning.test_tune import save as save_net
 
 SHIFT = 3000.0
+
+
+class Reader(CalibrationDataReader):  # type: ignore[misc]
+    """As people write them."""
+
+    def __init__(self, x: np.ndarray) -> None:
+        self.batches = iter([{"x": x}])
+
+    def get_next(self) -> Any:
+        return next(self.batches, None)
 
 
 @pytest.fixture
@@ -49,6 +62,10 @@ def test_only_products_in_int8_where_that_is_what_costs(shifted: tuple[Path, np.
     assert len(found.trials) <= 3
     assert found.best.notes[0].startswith("no Add in int8; only ops that multiply in int8; simulated error")
     assert 'op_types_to_quantize=["MatMul"]' in found.recipe
+    given = {"model_output": tmp_path / "again.onnx", "calibration_data_reader": Reader(shifted[1][:64])}
+    exec(found.recipe, given)
+    rows = shifted[1][64:]
+    np.testing.assert_array_equal(results(tmp_path / "again.onnx", rows, "x"), results(found.model, rows, "x"))
     rounded = {n.input[0] for n in onnx.load(found.model).graph.node if n.op_type == "QuantizeLinear"}
     assert "b" not in rounded
 
@@ -78,6 +95,16 @@ def test_without_time_for_the_simulation_there_is_an_answer_all_the_same(
     shifted: tuple[Path, np.ndarray], tmp_path: Path
 ) -> None:
     assert tune_shifted(shifted, tmp_path / "log", probe_s=0).met
+
+
+def test_ops_that_take_longer_in_int8_are_told_by_their_times_and_conversions() -> None:
+    rows = [
+        ProfileRow("fast", "Conv", fp32_us=10.0, int8_us=3.0, convert_us=2.0),
+        ProfileRow("slow", "Conv", fp32_us=10.0, int8_us=11.0),
+        ProfileRow("converted", "Conv", fp32_us=10.0, int8_us=7.0, convert_us=4.0),
+        ProfileRow("part of another", "Relu", fp32_us=10.0),
+    ]
+    assert slower_in_int8(rows) == ["slow", "converted"]
 
 
 # How many multiplications
@@ -131,8 +158,8 @@ def test_sixteen_bits_are_no_integers_of_the_kernels(tmp_path: Path) -> None:
 def test_products_of_two_activations_are_counted(tmp_path: Path) -> None:
     """3 x 4 by 4 x 3: 9 numbers of 4 products each."""
     ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", ["N", 3, 4]), ("y", ["N", 3, 3]))
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, 4]),
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 3, 3]),
     ]
     nodes = [helper.make_node("Transpose", ["x"], ["t"], "t", perm=[0, 2, 1])]
     nodes.append(helper.make_node("MatMul", ["x", "t"], ["y"], "product"))

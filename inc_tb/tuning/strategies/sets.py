@@ -28,15 +28,23 @@ def search_of(explored: Explored) -> Search:
 
 
 def try_families(explored: Explored, search: Search) -> Generator[Attempt, Trial, None]:
-    """Sets of which many ops are in fp32 or none, the cheapest first."""
+    """Sets of which many ops are in fp32 or none: the cheapest first of those that seem enough, then of the others."""
     bench, simulation = explored.bench, search.simulation
     limit = explored.limit(simulation.error_keeping(()))
     sets = _offered(explored, search, limit)
-    for kept in sorted(sets, key=search.price):
-        is_promising = simulation.error_keeping(kept) <= PROMISING * limit
-        if kept not in explored.tried and (is_promising or bench.is_met(explored.trial)):
-            yield from explored.tried_with(kept, sets[kept], simulation)
-        if explored.is_over() or (explored.has_met and not explored.goes_on):
+    errors: dict[tuple[str, ...], float] = {}
+    for kept in sets:
+        if sets[kept] == ONLY_PRODUCTS or not bench.budget.is_over():
+            errors[kept] = simulation.error_keeping(kept)
+    enough = math.inf
+    for kept in sorted(errors, key=lambda kept: (errors[kept] > limit, search.price(kept))):
+        is_promising = errors[kept] <= PROMISING * limit or bench.is_met(explored.trial)
+        if kept in explored.tried or not is_promising or search.price(kept) >= enough:
+            continue
+        trial = yield from explored.tried_with(kept, sets[kept], simulation)
+        if bench.is_met(trial):
+            enough = min(enough, search.price(kept))
+        if explored.is_over():
             return
 
 
@@ -46,6 +54,10 @@ def _offered(explored: Explored, search: Search, limit: float) -> dict[tuple[str
         return {}
     free = explored.free
     sets = {tuple(free): ONLY_PRODUCTS} if free else {}
+    slower = {*free, *explored.bench.slower_in_int8(explored.base)}
+    both = tuple(unit for unit in search.order if unit in slower)
+    if both:
+        sets.setdefault(both, f"{ONLY_PRODUCTS}, but those that take longer so than in fp32")
     types = explored.types()
     families: dict[str, list[str]] = {}
     for unit in search.order:

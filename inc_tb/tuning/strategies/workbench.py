@@ -66,6 +66,10 @@ class Workbench(Protocol):
         """What it costs to keep each unit in fp32; nothing where all cost the same."""
         ...
 
+    def slower_in_int8(self, attempt: Attempt) -> list[str]:
+        """Ops that take more time in int8 than in fp32, where that was measured."""
+        ...
+
     def without_multiplications(self, attempt: Attempt) -> list[str]:
         """Units that gain nothing by integers but what is around them."""
         ...
