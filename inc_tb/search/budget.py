@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from inc_tb.search.journal import Journal
 
@@ -18,22 +20,35 @@ class Budget:
         self.seconds = seconds
         self._journal = journal
         self._began = time.monotonic()
+        self._pauses = 0
         self._asked = 0
-        self._stopped: int | None = next((line["stopped"] for line in journal or () if "stopped" in line), None)
+        self._stopped: dict[float, int] = {
+            line["share"]: line["stopped"] for line in journal or () if "stopped" in line
+        }  # fmt: skip
+        """By share, the first question that was answered with yes."""
 
-    def is_over(self) -> bool:
+    def is_over(self, share: float = 1.0) -> bool:
+        """Or such a share of it."""
         self._asked += 1
-        if self._stopped is None and time.monotonic() - self._began > self.seconds:
-            self._stopped = self._asked
+        if share not in self._stopped and time.monotonic() - self._began > share * self.seconds:
+            self._stopped[share] = self._asked
             if self._journal is not None:
-                self._journal.add({"stopped": self._asked})
-        return self._stopped is not None and self._asked >= self._stopped
+                self._journal.add({"stopped": self._asked, "share": share})
+        return self._asked >= self._stopped.get(share, math.inf)
 
     @property
     def used(self) -> float:
         """The share of it that is over."""
         return min(1.0, (time.monotonic() - self._began) / self.seconds) if self.seconds > 0 else 1.0
 
-    def prolong(self, seconds: float) -> None:
-        """By time that was needed for something else."""
-        self._began += seconds
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """What takes time meanwhile does not count."""
+        self._pauses += 1
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            if not self._pauses:
+                self._began += time.monotonic() - began

@@ -38,6 +38,9 @@ class Grid(NamedTuple):
     def units(self) -> frozenset[str]:
         return frozenset().union(*self.ways)
 
+    def is_spared(self, kept: frozenset[str]) -> bool:
+        return any(way <= kept for way in self.ways)
+
 
 class Search:
     def __init__(
@@ -47,15 +50,17 @@ class Search:
         rough: Simulation | None = None,
         prices: Mapping[str, float] | None = None,
         budget: Budget | None = None,
+        given: Collection[str] = (),
     ) -> None:
         """`screened` are all units, the worst first; single grids are evaluated in the `rough` simulation.
 
         `prices` are above 0: what it costs to keep each unit in fp32. Once the `budget` is over, sets are no longer
-        made smaller or better.
+        made smaller or better. What is `given` is in every set.
         """
         self.budget = budget or Budget()
         self._prices = prices or {}
         self.simulation = simulation
+        self._given = frozenset(given)
         self.order = [unit.name for unit in simulation.model.units]
         self.grids = grids_of(simulation)
         self._rough = rough if rough is not None else simulation
@@ -82,7 +87,8 @@ class Search:
         """
         negligible = _NEGLIGIBLE * self._rough.error_keeping(())
         groups: list[tuple[float, int, list[str]]] = []
-        self._note_group(groups, 0, list(self._screened))
+        self._errors = {name: 0.0 for name in self._screened if self.grids[name].is_spared(self._given)}
+        self._note_group(groups, 0, [name for name in self._screened if name not in self._errors])
         while groups and not self.budget.is_over():
             error, place, members = heapq.heappop(groups)
             if -error <= negligible:
@@ -110,15 +116,17 @@ class Search:
 
     def smallest_of(self, families: Iterable[Collection[str]], limit: float) -> list[str] | None:
         """The same of whole families, without a look at their members; None also where the time is over before."""
-        whole = frozenset(self.order)
+        whole = frozenset(self.order) - self._given
         gains: dict[frozenset[str], float] = {}
-        for family in map(frozenset, families):
+        for family in (frozenset(members) - self._given for members in families):
+            if not family:
+                continue
             if self.budget.is_over():
                 return None
-            gains[family] = self._rough.error_keeping(whole - family) / self.price(family)
+            gains[family] = self._rough.error_keeping(self._given | (whole - family)) / self.price(family)
         prefixes: list[frozenset[str]] = []
         for family in sorted(gains, key=lambda family: -gains[family]):
-            prefixes.append(family.union(*prefixes[-1:]))
+            prefixes.append(family.union(self._given, *prefixes[-1:]))
         found = self._first_within(prefixes, limit)
         return None if found is None else self._sorted(found)
 
@@ -187,18 +195,20 @@ class Search:
         Each step is looked for in the rough simulation, and taken only if the other one agrees.
         """
         roughly = self._roughly(limit, kept)
-        left = sorted(self._sorted(kept), key=lambda unit: self._weight(unit) / self.price([unit]))
+        free = [unit for unit in self._sorted(kept) if unit not in self._given]
+        left = sorted(free, key=lambda unit: self._weight(unit) / self.price([unit]))
         middle = (len(left) + 1) // 2
         parts = [left[middle:], left[:middle]]
         while parts and not self.budget.is_over():
             part = parts.pop()
             less = [unit for unit in left if unit not in set(part)]
-            if self._rough.error_keeping(less) <= roughly and self.simulation.error_keeping(less) <= limit:
+            rest = self._given.union(less)
+            if self._rough.error_keeping(rest) <= roughly and self.simulation.error_keeping(rest) <= limit:
                 left = less
             elif len(part) > 1:
                 middle = len(part) // 2
                 parts += [part[middle:], part[:middle]]
-        return self._sorted(left)
+        return self._sorted(self._given.union(left))
 
     def price(self, units: Iterable[str]) -> float:
         """What it costs to keep them in fp32."""
@@ -219,7 +229,10 @@ class Search:
         for name in ways:
             for unit in self.grids[name].units:
                 near.setdefault(bit[unit], []).append(name)
-        kept = 0
+        kept = sum(bit[unit] for unit in self._given)
+        ways = {name: some for name, some in ways.items() if all(way & ~kept for way in some)}
+        if kept:
+            yield self._given
         while ways:
             choices = sorted({way | kept for some in ways.values() for way in some})
             scores = {choice: self._gain(choice, kept, ways, near, known) for choice in choices}

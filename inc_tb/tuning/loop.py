@@ -227,9 +227,10 @@ def _search(
         while not reason:
             trial = history.trial(key_of(attempt))
             if trial is None:
-                trial = runner.carry_out(attempt, history.next_name())
-                if attempt.proves is not None and runner.is_met(trial):
-                    attempt.proves()
+                with runner.budget.paused():
+                    trial = runner.carry_out(attempt, history.next_name())
+                    if attempt.proves is not None and runner.is_met(trial):
+                        attempt.proves()
                 history.add(key_of(attempt), trial)
                 is_new = True
             runner.trials.append(trial)

@@ -35,19 +35,42 @@ _LEAST_LATENCY_MS = 0.2
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _THROUGHPUT_SAMPLES = 16
 _LEAST_RUNS, _MOST_RUNS, _LATENCY_S = 5, 50, 0.5
+_LEAST_S = 1e-9
 
 
 def measure_latency(model: Any, batch: Batch) -> float:
     """Milliseconds that a model takes for this batch, the median of some runs."""
     run = open_results(model)
-    times: list[float] = []
-    run(batch)
-    began = time.perf_counter()
-    while len(times) < _LEAST_RUNS or (time.perf_counter() - began < _LATENCY_S and len(times) < _MOST_RUNS):
-        start = time.perf_counter()
-        run(batch)
-        times.append(time.perf_counter() - start)
+    (times,) = _timed([lambda: run(batch)])
     return 1000 * float(np.median(times))
+
+
+def measure_ratio(model: Any, other: Any, batch: Batch) -> float:
+    """How many times as long as another model it takes: run in turns, so that whatever else is done slows down both."""
+    own, others = open_results(model), open_results(other)
+    return ratio(lambda: own(batch), lambda: others(batch))
+
+
+def ratio(one: Callable[[], Any], other: Callable[[], Any]) -> float:
+    """Of their times: the median over pairs of runs, one right after the other."""
+    times, others = _timed([one, other])
+    return float(np.median(np.array(times) / np.maximum(others, _LEAST_S)))
+
+
+def _timed(runs: Sequence[Callable[[], Any]]) -> list[list[float]]:
+    """Seconds of each, again and again in turns."""
+    times: list[list[float]] = [[] for _ in runs]
+    for run in runs:
+        run()
+    began = time.perf_counter()
+    while (made := len(times[0])) < _LEAST_RUNS or (
+        time.perf_counter() - began < _LATENCY_S * len(runs) and made < _MOST_RUNS
+    ):
+        for run, own in zip(runs, times, strict=True):
+            start = time.perf_counter()
+            run()
+            own.append(time.perf_counter() - start)
+    return times
 
 
 def measure_throughput(model: Any, batch: Batch) -> float:
@@ -75,13 +98,15 @@ def _resident_mb(name: str) -> float:
     return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))
 
 
-def named_objectives(given: Objectives, batch_of: Callable[[int], Batch]) -> dict[str, Evaluate]:
+def named_objectives(
+    given: Objectives, batch_of: Callable[[int], Batch], latency_of: Callable[[Any], float]
+) -> dict[str, Evaluate]:
     """Name -> what measures it; `batch_of` gives a batch of so many samples."""
     if isinstance(given, Mapping):
         return dict(given)
     known: dict[str, tuple[str, Evaluate]] = {
         "size": (SIZE, measure_size),
-        "latency": (LATENCY, lambda model: measure_latency(model, batch_of(1))),
+        "latency": (LATENCY, latency_of),
         "throughput": ("samples_per_s", lambda model: measure_throughput(model, batch_of(_THROUGHPUT_SAMPLES))),
         "memory": (MEMORY, lambda model: measure_memory(model, batch_of(1))),
     }

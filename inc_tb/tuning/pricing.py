@@ -38,6 +38,8 @@ _AT_BORDERS = 0.5
 """Conversions where int8 meets fp32, as a share of the op's own time in fp32: what it touches is written once more."""
 _LEAST = 0.01
 """Of the mean price: no op is free, so that of two ways that cost the same the one with fewer ops is taken."""
+_COUNTED = 0.95
+"""Of the reference's multiplications, of a quantized model of which the rest can be told."""
 _SAVED_BYTES = 3
 """Of each weight, by one byte instead of four."""
 
@@ -115,9 +117,10 @@ class Pricing:
     def int8_share(self, model: Any) -> float | None:
         """Of the reference's multiplications; None where they cannot be told."""
         total = sum(macs.number for macs in self._reference_macs().values())
-        if not total:
+        counted = self._count(model).values()
+        if not total or sum(macs.number for macs in counted) < _COUNTED * total:
             return None
-        return min(1.0, sum(macs.number for macs in self._count(model).values() if macs.is_integer) / total)
+        return min(1.0, sum(macs.number for macs in counted if macs.is_integer) / total)
 
     def _reference_macs(self) -> Mapping[str, Macs]:
         if self._macs is None:

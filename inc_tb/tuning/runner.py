@@ -42,6 +42,8 @@ from inc_tb.tuning.objectives import (
     Objectives,
     as_number,
     finite_number,
+    measure_latency,
+    measure_ratio,
     minimized,
     named_objectives,
     told_by,
@@ -89,7 +91,7 @@ class TrialRunner(Standings):
         read_inputs(model)
         if logdir.exists() and not logdir.is_dir():
             raise UsageError(f"{logdir}: is a file; expected a folder to write to. Choose another place.")
-        self._objectives = named_objectives(objectives, lambda samples: self._first(samples)[0])
+        self._objectives = named_objectives(objectives, lambda samples: self._first(samples)[0], self._latency)
         self._folder = tempfile.TemporaryDirectory(prefix="inc_tb_tune_")
         try:
             self.reference = quantizer.prepare(model, Path(self._folder.name))
@@ -160,7 +162,6 @@ class TrialRunner(Standings):
             baseline_objectives=dict(self.baseline_objectives),
         )  # fmt: skip
         self._log(trial, attempt, made is not None, began)
-        self.budget.prolong(time.monotonic() - began)
         return trial
 
     def _left_by_tool(self, attempt: Attempt) -> float | None:
@@ -226,6 +227,13 @@ class TrialRunner(Standings):
     def _objective(self, name: str, function: Evaluate, model: Any) -> float:
         return finite_number(told_by(f"objective {name}", function, self._shown(model)), name)
 
+    def _latency(self, model: Any) -> float:
+        """Of trials beside fp32, in units of what that took at first, because they are compared with each other."""
+        batch, of_fp32 = self._first(1)[0], self.baseline_objectives.get(LATENCY)
+        if of_fp32 is None:
+            return measure_latency(model, batch)
+        return of_fp32 * measure_ratio(model, self._shown(self.reference), batch)
+
     def save(self, attempt: Attempt) -> None:
         """As the best model so far."""
         try:
@@ -262,7 +270,8 @@ class TrialRunner(Standings):
 
     def quantized(self, attempt: Attempt) -> Any:
         """The model of an attempt; the last few are kept."""
-        return self._models.quantized(attempt)
+        with self.budget.paused():
+            return self._models.quantized(attempt)
 
     def units(self, attempt: Attempt) -> list[str]:
         key = key_of(attempt)
@@ -298,7 +307,7 @@ class TrialRunner(Standings):
 
     @cached_property
     def budget(self) -> Budget:
-        """For the simulation, without the time that trials take; from the moment at which it is first asked for."""
+        """For the simulation, without the time for quantizing, from the moment at which it is first asked for."""
         return Budget(self.probe_s, Journal(self.logdir / SIMULATIONS / BUDGET))
 
     def rewrites(self) -> list[dict[str, Any]]:

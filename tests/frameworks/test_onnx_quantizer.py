@@ -94,7 +94,7 @@ def test_static_qdq_is_the_default_and_keeps_the_names_of_ops(tmp_path: Path) ->
     assert {"QuantizeLinear", "DequantizeLinear", "Conv", "Gemm"} <= types(made)
     names = {node.name for node in onnx.load(HARD).graph.node if node.op_type != "Relu"}  # folded into the ops before
     assert names <= {node.name for node in made.graph.node}
-    assert {str(zero.dtype) for zero in zeros_of_activations(made).values()} == {"int8"}
+    assert {str(zero.dtype) for zero in zeros_of_activations(made).values()} == {"uint8"}
     assert arrays(made)["conv1.weight_scale"].size == 1
 
 
@@ -139,13 +139,14 @@ def test_types_of_weights(tmp_path: Path, kind: str) -> None:
 
 
 def test_symmetric_activations_have_zero_in_the_middle(tmp_path: Path) -> None:
-    assert {int(zero) for zero in zeros_of_activations(quantized(tmp_path, symmetric=True)).values()} == {0}
+    made = quantized(tmp_path, symmetric=True, activation_type="int8")
+    assert {int(zero) for zero in zeros_of_activations(made).values()} == {0}
     assert {int(zero) for zero in zeros_of_activations(quantized(tmp_path)).values()} != {0}
 
 
 def test_sixteen_bits_for_some_tensors_only(tmp_path: Path) -> None:
     made = zeros_of_activations(quantized(tmp_path, int16_tensors=["r1"]))
-    assert {str(made["r1"].dtype), str(made["r2"].dtype)} == {"int16", "int8"}
+    assert {str(made["r1"].dtype), str(made["r2"].dtype)} == {"uint16", "uint8"}
     made = zeros_of_activations(quantized(tmp_path, int16_tensors=["r1"], activation_type="uint8"))
     assert {str(made["r1"].dtype), str(made["r2"].dtype)} == {"uint16", "uint8"}
 
@@ -191,6 +192,8 @@ RECIPES: Mapping[str, dict[str, Any]] = {
     "percentile": {"calibrator": "percentile", "int16_tensors": ["r1", "r2"]},
     "unsigned with 16 bits": {"activation_type": "uint8", "int16_tensors": ["r1"]},
     "16 bits": {"activation_type": "int16"},
+    "convolutions only": {"op_types": ["Conv"], "per_channel": True},
+    "products only, dynamic": {"approach": "dynamic", "op_types": ["MatMul"]},
     "dynamic": {"approach": "dynamic", "weight_type": "uint8", "per_channel": True},
 }
 
@@ -427,9 +430,28 @@ def test_variants_differ_from_the_settings_in_one_thing_each() -> None:
             )
 
 
+def test_the_sign_of_activations_is_open_unless_it_was_chosen() -> None:
+    """Kernels are made for one of them; which one, a tuning measures."""
+    (other,) = OnnxRuntimeQuantizer().kernels()
+    assert (OnnxRuntimeQuantizer().settings["activation_type"], other["activation_type"]) == ("uint8", "int8")
+    chosen: list[dict[str, Any]] = [{"activation_type": "uint8"}, {"approach": "dynamic"}, {"weight_type": "uint8"}]
+    assert [OnnxRuntimeQuantizer(**settings).kernels() for settings in chosen] == [[], [], []]
+
+
+def test_only_ops_of_some_types(tmp_path: Path) -> None:
+    tool = OnnxRuntimeQuantizer()
+    tool.prepare(HARD, tmp_path / "prepared")
+    without = tool.without_types(tool.settings, ["Conv"])
+    assert "Gemm" in without["op_types"]
+    assert tool.without_types(without, ["Gemm"])["op_types"] == [t for t in without["op_types"] if t != "Gemm"]
+    made = quantized(tmp_path, op_types=["Gemm"])
+    rounded = {node.op_type for node in made.graph.node if reads_rounded_values(made, node.name)}
+    assert rounded == {"Gemm"}
+
+
 def test_types_that_onnxruntime_refuses_are_refused_at_once() -> None:
     with pytest.raises(UsageError, match="weight_type='uint8' needs activation_type='uint8'; 'int8' was given"):
-        OnnxRuntimeQuantizer(weight_type="uint8")
+        OnnxRuntimeQuantizer(weight_type="uint8", activation_type="int8")
     with pytest.raises(UsageError, match="activation_type='int16' needs format='QDQ'"):
         OnnxRuntimeQuantizer(format="QOperator", activation_type="int16")
     OnnxRuntimeQuantizer(approach="dynamic", weight_type="uint8")

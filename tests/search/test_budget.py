@@ -29,8 +29,11 @@ def test_it_is_over_after_its_seconds(clock: Clock) -> None:
 
 def test_what_takes_time_besides_does_not_count(clock: Clock) -> None:
     budget = Budget(10)
-    clock.tick(100)
-    budget.prolong(95)
+    with budget.paused():
+        clock.tick(50)
+        with budget.paused():
+            clock.tick(50)
+    clock.tick(5)
     assert (budget.is_over(), budget.used) == (False, 0.5)
 
 
@@ -38,8 +41,9 @@ def test_once_it_is_over_it_stays_so(clock: Clock) -> None:
     budget = Budget(10)
     clock.tick(11)
     assert budget.is_over()
-    budget.prolong(100)
-    assert budget.is_over()
+    with budget.paused():
+        clock.tick(1)
+        assert budget.is_over()
 
 
 def test_without_seconds_it_never_ends(clock: Clock) -> None:
@@ -60,6 +64,14 @@ def test_a_search_that_goes_on_stops_at_the_same_question(clock: Clock, tmp_path
     assert answers == [False, False, False, True, True]
     again = Budget(10, Journal(tmp_path / "j.jsonl"))
     assert [again.is_over() for _ in range(5)] == answers, "though no time has passed"
+
+
+def test_a_share_of_it_is_over_before(clock: Clock, tmp_path: Path) -> None:
+    first = Budget(10, Journal(tmp_path / "j.jsonl"))
+    clock.tick(6)
+    assert [first.is_over(), first.is_over(0.5), first.is_over()] == [False, True, False]
+    again = Budget(10, Journal(tmp_path / "j.jsonl"))
+    assert [again.is_over(), again.is_over(0.5), again.is_over()] == [False, True, False]
 
 
 def test_a_search_that_was_cut_off_before_has_all_of_its_time_again(clock: Clock, tmp_path: Path) -> None:

@@ -405,7 +405,7 @@ def test_sets_are_no_longer_made_smaller_once_the_time_is_over() -> None:
 def test_two_culprits_among_many_are_found_in_few_runs() -> None:
     """64 grids: each culprit is halved out in at most 6 steps of 2 runs, and all that is harmless stays in groups."""
     names = [chr(200 + i) for i in range(64)]
-    errors = {name: 1e-9 for name in names} | {names[10]: 1.0, names[50]: 2.0}
+    errors = dict.fromkeys(names, 1e-09) | {names[10]: 1.0, names[50]: 2.0}
     simulation = simulate(alone(**errors))
     search = Search(simulation, names)
     search.try_in_groups()
@@ -439,6 +439,17 @@ def test_whole_families_are_tried_without_a_look_at_their_members() -> None:
     assert search.smallest_of(families, 3) == ["a", "b", "e", "f"]
     assert search.smallest_of(families, 0.1) == ["a", "b", "c", "d", "e", "f", "g"]
     assert search.smallest_of(["ab"], 1) is None
+
+
+def test_what_is_given_is_in_every_set_and_not_looked_at() -> None:
+    simulation = simulate([*alone(a=1, b=1, c=3, d=0.1), edge("b to c", "bc", 0.5)])
+    search = Search(simulation, "abcd", given="a")
+    search.try_in_groups()
+    assert not simulation.is_known(["of a"])
+    assert search.prefixes()[0] == {"a"}
+    assert search.smallest(1.7) == ["a", "c"]
+    assert search.pruned("abcd", 1.7) == ["a", "c"]
+    assert search.smallest_of(["ad", "bc"], 0.2) == ["a", "b", "c"]
 
 
 # Real models

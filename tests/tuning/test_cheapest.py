@@ -60,7 +60,7 @@ def test_only_products_in_int8_where_that_is_what_costs(shifted: tuple[Path, np.
     assert found.met
     assert (found.best.fallback, found.best.config["op_types"], found.best.int8_macs) == ([], ["MatMul"], 1.0)
     assert len(found.trials) <= 3
-    assert found.best.notes[0].startswith("no Add in int8; only ops that multiply in int8; simulated error")
+    assert found.best.notes == ["no Add in int8; only ops that multiply in int8"]
     assert 'op_types_to_quantize=["MatMul"]' in found.recipe
     given = {"model_output": tmp_path / "again.onnx", "calibration_data_reader": Reader(shifted[1][:64])}
     exec(found.recipe, given)

@@ -20,6 +20,8 @@ from inc_tb.frameworks.models import measure_size
 from inc_tb.frameworks.registry import framework_of
 from inc_tb.tuning.history import find_trial
 from inc_tb.tuning.loop import rebuild
+from inc_tb.tuning.objectives import OPS
+from inc_tb.tuning.pricing import Pricing
 from tests.defects import samples
 from tests.torch_defects import MARKS, Case, accuracy, calibration, made, one_thread, outputs, seeded, state, trained
 
@@ -480,3 +482,20 @@ def test_multiplications_of_layers_are_counted_for_one_sample() -> None:
     found = framework_of(int8).count_macs(int8, {"input": x})
     assert {name: macs.number for name, macs in found.items()} == expected
     assert {name for name, macs in found.items() if macs.is_integer} == {"0"}
+
+
+def test_what_a_model_multiplies_outside_of_layers_is_not_known(tmp_path: Path) -> None:
+    """As in the graphs of PT2E."""
+
+    class Written(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2, 4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ self.weight.T
+
+    layer = nn.Sequential(nn.Linear(4, 2))
+    pricing = Pricing(layer, {"input": np.ones((1, 4), np.float32)}, OPS, tmp_path / "prices.jsonl")
+    assert pricing.int8_share(layer) == 0
+    assert pricing.int8_share(Written()) is None

@@ -13,8 +13,9 @@ from onnxruntime.quantization import quantize_dynamic
 import inc_tb
 from inc_tb.cli import main
 from inc_tb.errors import UsageError
-from inc_tb.tuning.objectives import measure_memory
+from inc_tb.tuning.objectives import measure_memory, ratio
 from tests.tuning.test_tune import CLEAN, HARD, accuracy, calibration, tune_hard
+from tests.waiting import Clock
 
 
 def test_every_trial_is_timed_and_its_suggestions_are_priced(tmp_path: Path) -> None:
@@ -39,6 +40,23 @@ def test_latency_throughput_size_and_memory_are_objectives(tmp_path: Path) -> No
     measured = found.trials[0].objectives
     assert set(measured) == {"latency_ms", "samples_per_s", "size_kb", "memory_mb"}
     assert all(value >= 0 for value in measured.values())
+
+
+def test_two_models_are_timed_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What slows down one run slows down its neighbor: 3 times as long, however fast the machine is at the moment."""
+    clock, pace, order = Clock(), iter(range(1, 1000)), []
+    monkeypatch.setattr("inc_tb.tuning.objectives.time.perf_counter", lambda: clock.now)
+
+    def slow() -> None:
+        order.append("slow")
+        clock.tick(3 * next(pace))
+
+    def fast() -> None:
+        order.append("fast")
+        clock.tick(next(pace) - 1)
+
+    assert ratio(slow, fast) == pytest.approx(3)
+    assert order[:4] == ["slow", "fast", "slow", "fast"]
 
 
 def test_memory_is_what_the_weights_take(tmp_path: Path) -> None:

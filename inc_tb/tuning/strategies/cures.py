@@ -17,6 +17,8 @@ _BETTER = 0.5
 """A cheaper cure is taken up if it at least halves the error of the output …"""
 PROMISING = 2.0
 """… and tried alone if that brings the error this close to what is needed."""
+_SHARE = 0.5
+"""Of the time, for settings."""
 _SATURATES = 2.0
 _SEVEN_BITS = "7 bits for weights, because the integer kernels saturate"
 
@@ -39,7 +41,7 @@ def try_cures(explored: Explored) -> Generator[Attempt, Trial, None]:
     for what, changed in _cures(explored).items():
         if _is_long(changed):
             continue
-        if bench.budget.is_over():
+        if bench.budget.is_over(_SHARE):
             break
         # On top of the cures that were taken up before.
         changes = {name: value for name, value in changed.items() if value != original.get(name)}

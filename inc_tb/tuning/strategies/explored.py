@@ -33,6 +33,8 @@ class Explored:
         """By what is kept in fp32, with the settings of now."""
         self.free: list[str] = []
         """Units that gain nothing by integers."""
+        self.given: list[str] = []
+        """Those of them that stay in fp32 in every set, because a trial has shown that it costs nothing."""
         self._cheapest = math.inf
         """The cost of the cheapest model with everything in int8."""
         self._best = math.inf

@@ -7,13 +7,9 @@ price first.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-
-from inc_tb.records import Trial
-from inc_tb.tuning.attempt import Attempt
 from inc_tb.tuning.strategies.cures import fastest, try_cures, try_long_types
 from inc_tb.tuning.strategies.explored import Explored
-from inc_tb.tuning.strategies.sets import ONLY_PRODUCTS, narrow_down, search_of, try_families
+from inc_tb.tuning.strategies.sets import narrow_down, search_of, try_families, try_only_products
 from inc_tb.tuning.strategies.space import first_made
 from inc_tb.tuning.strategies.workbench import Attempts, Workbench
 
@@ -31,17 +27,10 @@ def probe(bench: Workbench) -> Attempts:
     explored.begin(*made)
     if not bench.is_met(explored.trial):
         yield from explored.watched(try_cures(explored))
-    if bench.is_met(explored.trial) and not explored.is_slow():
-        yield from explored.watched(_try_only_products(explored))
+    yield from explored.watched(try_only_products(explored))
+    if explored.is_over() or (bench.is_met(explored.trial) and not explored.is_slow()):
         return
     search = search_of(explored)
     for tried in (try_families, try_long_types, narrow_down):
         if not explored.is_over():
             yield from explored.watched(tried(explored, search))
-
-
-def _try_only_products(explored: Explored) -> Generator[Attempt, Trial, None]:
-    """Where it is faster, though nothing needs it."""
-    attempt = explored.attempt(explored.free, ONLY_PRODUCTS)
-    if explored.free and explored.bench.is_faster(attempt, explored.base):
-        yield attempt
