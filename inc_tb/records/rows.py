@@ -196,6 +196,13 @@ class Trial(msgspec.Struct, omit_defaults=True):
     """What the fp32 model has where this one has `objectives`."""
 
     @property
+    def is_met(self) -> bool | None:
+        """Whether it has the accuracy that is wanted; None where that is not known."""
+        if self.accuracy is None or self.target is None:
+            return None
+        return self.accuracy <= self.target if self.lower_is_better else self.accuracy >= self.target
+
+    @property
     def drop(self) -> float | None:
         """How much worse than the baseline; negative when better."""
         if self.accuracy is None or self.baseline is None:

@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from inc_tb.search.budget import Budget
 from inc_tb.search.simulation import Simulation
 
@@ -83,7 +85,8 @@ class Search:
     def try_in_groups(self) -> None:
         """The error of rounding each grid alone, as far as it matters: groups are halved, the worst one first.
 
-        What is found at any time is the share of each grid in the error of its group.
+        What is found at any time is the share of each grid in the error of its group, more for those that the screen
+        has first.
         """
         negligible = _NEGLIGIBLE * self._rough.error_keeping(())
         groups: list[tuple[float, int, list[str]]] = []
@@ -104,7 +107,8 @@ class Search:
         if not members:
             return
         error = self._rough.error([site for name in members for site in self.grids[name].sites])
-        self._errors.update(dict.fromkeys(members, error / len(members)))
+        shares = 1 / np.arange(1, len(members) + 1)
+        self._errors.update(zip(members, (error * shares / shares.sum()).tolist(), strict=True))
         heapq.heappush(groups, (-error, place, members))
 
     def smallest(self, limit: float) -> list[str] | None:

@@ -18,6 +18,12 @@ from inc_tb.tuning.loop import Tuned
 from inc_tb.tuning.objectives import LATENCY
 from inc_tb.tuning.standings import FP32
 
+NO_GAIN = {
+    True: "int8 does not pay here: no model that was tried and meets the criterion takes less time than fp32.",
+    False: "int8 does not pay here: no model that was tried takes less time than fp32.",
+}
+"""By whether any meets the criterion."""
+
 
 def show_trials(console: Console, trials: Sequence[Trial]) -> None:
     console.print("[bold]Trials[/]")
@@ -34,10 +40,7 @@ def show_trials(console: Console, trials: Sequence[Trial]) -> None:
 
 
 def _style(trial: Trial) -> str:
-    if trial.accuracy is None or trial.target is None:
-        return "white"
-    is_met = trial.accuracy <= trial.target if trial.lower_is_better else trial.accuracy >= trial.target
-    return "green" if is_met else "red"
+    return {True: "green", False: "red", None: "white"}[trial.is_met]
 
 
 def show_trial(console: Console, trial: Trial, is_best: bool) -> None:
@@ -105,7 +108,7 @@ def show_choice(console: Console, tuned: Tuned) -> None:
         )  # fmt: skip
     console.print(table)
     if tuned.int8_pays is False:
-        console.print("int8 does not pay here: no model that was tried takes less time than fp32.", highlight=False)
+        console.print(NO_GAIN[tuned.met], highlight=False)
 
 
 def show_comparison(console: Console, comparison: Mapping[str, Comparison]) -> None:

@@ -90,9 +90,13 @@ class Tuned(Shown):
 
     @property
     def int8_pays(self) -> bool | None:
-        """Whether any model that was tried takes less time than fp32; None where neither was timed."""
+        """Whether any model that meets the criterion takes less time than fp32, or if none does, any that was tried.
+
+        None where they were not timed.
+        """
         fp32 = self.baseline_objectives.get(LATENCY)
-        times = [t.objectives[LATENCY] for t in self.trials if LATENCY in t.objectives]
+        of_interest = [trial for trial in self.trials if trial.is_met or not self.met]
+        times = [trial.objectives[LATENCY] for trial in of_interest if LATENCY in trial.objectives]
         return min(times) < fp32 if times and fp32 is not None else None
 
     def __repr__(self) -> str:

@@ -427,7 +427,8 @@ def test_groups_that_were_not_halved_share_their_error() -> None:
     search = Search(simulation, "abcd", budget=Budget(-1))
     search.try_in_groups()
     assert simulation.evaluations == 1
-    assert search.smallest(0.5) is not None
+    assert search.prefixes() == [set("a"), set("ab"), set("abc"), set("abcd")], "in the order of the screen"
+    assert search.smallest(0.5) == ["a", "b", "c", "d"], "nothing is made smaller without time"
 
 
 def test_whole_families_are_tried_without_a_look_at_their_members() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from inc_tb import Trial
+from inc_tb import Trial, Tuned
 from inc_tb.errors import UsageError
 from inc_tb.tuning.criterion import Criterion
 from inc_tb.tuning.objectives import minimized, with_minimized
@@ -17,7 +18,8 @@ FAST, SMALL = "latency_ms", "size_kb"
 
 
 def trial(name: str, accuracy: float | None, ms: float, kept: int = 0, kb: float = 100, **config: Any) -> Trial:
-    return Trial(name, accuracy, 1.0, [f"op {i}" for i in range(kept)], config, {FAST: ms, SMALL: kb})
+    objectives = {FAST: ms, SMALL: kb}
+    return Trial(name, accuracy, 1.0, [f"op {i}" for i in range(kept)], config, objectives, target=0.9)
 
 
 def standings(*trials: Trial, minimize: str = FAST, fp32_ms: float = 10) -> Standings:
@@ -63,6 +65,22 @@ def test_the_front_has_fp32_as_a_point() -> None:
 
 def test_what_has_no_number_is_not_on_the_front() -> None:
     assert standings(trial("a", None, 1), trial("b", 0.5, math.inf)).front == ["fp32"]
+
+
+@pytest.mark.parametrize(
+    ("trials", "pays"),
+    [
+        ([trial("lossy", 0.5, 2), trial("slow", 0.95, 12)], False),
+        ([trial("lossy", 0.5, 2), trial("good", 0.95, 8)], True),
+        ([trial("lossy", 0.5, 2)], True),
+        ([trial("lossy", 0.5, 12)], False),
+        ([Trial("untimed", 1.0, 1.0, target=0.9)], None),
+    ],
+)  # fmt: skip
+def test_whether_int8_pays_is_told_by_what_meets_the_criterion(trials: list[Trial], pays: bool | None) -> None:
+    met = any(t.is_met for t in trials)
+    found = Tuned(1.0, 0.9, met, trials[0], Path("none"), "", trials, baseline_objectives={FAST: 10.0})
+    assert found.int8_pays is pays
 
 
 # What is to be small

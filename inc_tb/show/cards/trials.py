@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inc_tb.records import Trial, brief, listed, plural
 from inc_tb.show.cards.pieces import Html, card, config, joined, line, marked, notes, place, table, tag, verdict
+from inc_tb.show.trials import NO_GAIN
 from inc_tb.tuning.loop import Tuned
 
 _TOP = 5
@@ -31,7 +32,7 @@ def _costs(tuned: Tuned) -> list[Html]:
     if tuned.best.int8_macs is not None:
         told.append(line(f"{tuned.best.int8_macs:.0%} of the multiplications in int8."))
     if tuned.int8_pays is False:
-        told.append(line("int8 does not pay here: no model that was tried takes less time than fp32."))
+        told.append(line(NO_GAIN[tuned.met]))
     return told
 
 
