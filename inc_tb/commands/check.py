@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from inc_tb.commands.places import Place, as_place, as_places
 from inc_tb.commands.terminal import check_output, say
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def _printing(command: Any) -> Any:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("runs", nargs=-1, required=True, callback=as_places)
 @click.option(
     "--limit", "limits", multiple=True, metavar="LIMIT",
     help="NAME>=NUMBER, or with <=, >, <, ==, !=: a column of the op table, for each op that has a value; accuracy, "
@@ -43,7 +44,12 @@ def _printing(command: Any) -> Any:
 @click.option("--max-bad", type=click.IntRange(0), metavar="N", help="At most so many ops may have the verdict bad.")
 @_printing
 def check(
-    runs: tuple[Path, ...], limits: tuple[str, ...], max_bad: int | None, form: str, output: Path | None, as_json: bool
+    runs: tuple[Place, ...],
+    limits: tuple[str, ...],
+    max_bad: int | None,
+    form: str,
+    output: Path | None,
+    as_json: bool,
 ) -> int:
     """Hold runs to limits: exit code 0 if all hold, 1 if one does not.
 
@@ -61,10 +67,10 @@ def check(
 
 
 @click.command()
-@click.argument("base", type=click.Path(path_type=Path))
-@click.argument("new", type=click.Path(path_type=Path))
+@click.argument("base", callback=as_place)
+@click.argument("new", callback=as_place)
 @_printing
-def compare(base: Path, new: Path, form: str, output: Path | None, as_json: bool) -> int:
+def compare(base: Place, new: Place, form: str, output: Path | None, as_json: bool) -> int:
     """Tell whether the run NEW is worse than the run BASE by more than chance, and which op did it.
 
     No limit is needed: how much the error of the model's output varies from sample to sample tells a change from noise.

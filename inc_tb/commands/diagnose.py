@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from inc_tb.advise.diagnose import diagnose_adapted, token_watch
 from inc_tb.advise.given import Given
+from inc_tb.commands.places import as_logdir
 from inc_tb.commands.runs import name_of, refuse_taken, run_folder
 from inc_tb.commands.sharding import Share, as_share, refuse_with_share, share_folder, write_share
 from inc_tb.commands.terminal import (
@@ -44,7 +45,7 @@ from inc_tb.texts import LENGTH, open_text, open_tokenizer
     metavar="PLACE",
     help="Makes tokens of text, and words of tokens: a folder of transformers or a .gguf file.  [default: REFERENCE's]",
 )
-@click.option("--logdir", type=click.Path(path_type=Path), default=Path("nc_workspace"), show_default=True)
+@click.option("--logdir", callback=as_logdir, default="nc_workspace", show_default=True)
 @click.option("--run", help="Name of the run below the logdir.  [default: the quantized file's name]")
 @click.option("--append", is_flag=True, help="Log to a --run that is there already, as its next step.")
 @click.option(
@@ -114,6 +115,7 @@ def diagnose(
     from inc_tb.show.profiles import show_profile
     from inc_tb.show.sorting import find_sorting
     from inc_tb.show.trials import show_comparison
+    from inc_tb.store.remote import shown
     from inc_tb.store.workspace import put_tables_above
     from inc_tb.store.writer import SummaryWriter
 
@@ -184,5 +186,5 @@ def diagnose(
         show_profile(out, times, top)
     show_comparison(out, comparison)
     logged = f"{plural(found.ops.count, 'op')} and {plural(found.samples, 'sample')}"
-    out.print(f"Logged {logged} to [bold]{escape(str(folder))}[/]. ", end="")
+    out.print(f"Logged {logged} to [bold]{escape(shown(folder))}[/]. ", end="")
     invite(logdir)

@@ -61,8 +61,8 @@ def refuse_taken(folder: Path, run: str, models: tuple[str, str], *, goes_on: bo
     found = diagnosis_in(folder)
     if found is None or (goes_on and is_of(found, *models)):
         return
+    from inc_tb.store.remote import shown
+
+    told = f"a diagnosis of {found.reference} and {found.quantized}"
     instead = ", or log this one as its next step with --append" if can_append else ""
-    raise UsageError(
-        f"--run {run}: {folder} exists already and holds a diagnosis of {found.reference} and {found.quantized}; "
-        f"choose another name{instead}."
-    )
+    raise UsageError(f"--run {run}: {shown(folder)} exists already and holds {told}; choose another name{instead}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import click
 
 from inc_tb.advise.diagnose import diagnosed, measure_adapted, measured_how
 from inc_tb.advise.given import Given
+from inc_tb.commands.places import Place, as_logdir, as_places
 from inc_tb.commands.runs import name_of, refuse_taken, run_folder
 from inc_tb.commands.terminal import check_folder, invite, out, print_json, progress_bar, say
 from inc_tb.data import Data
@@ -58,6 +60,7 @@ def write_share(
     """Measure one share, and leave what was found in a file below the place."""
     from inc_tb.measure.origin import origin_of
     from inc_tb.measure.shardfiles import SUFFIX, pack, store
+    from inc_tb.store.remote import shown
 
     with progress_bar("comparing samples") as progress:
         measured = measure_adapted(adapter, _share_of(batches, share), given, progress=progress)
@@ -71,9 +74,10 @@ def write_share(
         ),
     )  # fmt: skip
     if as_json:
-        print_json({"shard": str(share), "file": path, "samples": measured.samples})
+        print_json({"shard": str(share), "file": shown(path), "samples": measured.samples})
     else:
-        say(f"Wrote {path}, {plural(measured.samples, 'sample')}. When all are there: inc-tb merge {place} --run NAME")
+        wrote = f"{shown(path)}, {plural(measured.samples, 'sample')}"
+        say(f"Wrote {wrote}. When all are there: inc-tb merge {shown(place)} --run NAME")
 
 
 def share_folder(logdir: Path, run: str | None, quantized: str) -> Path:
@@ -95,11 +99,11 @@ def _share_of(batches: Data, share: Share) -> Iterator[Any]:
 
 
 @click.command()
-@click.argument("shards", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--logdir", type=click.Path(path_type=Path), default=Path("nc_workspace"), show_default=True)
+@click.argument("shards", nargs=-1, required=True, callback=as_places)
+@click.option("--logdir", callback=as_logdir, default="nc_workspace", show_default=True)
 @click.option("--run", required=True, help="Name of the run below the logdir.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output, as diagnose does.")
-def merge(shards: tuple[Path, ...], logdir: Path, run: str, as_json: bool) -> None:
+def merge(shards: tuple[Place, ...], logdir: Path, run: str, as_json: bool) -> None:
     """Make one run of the SHARDS that `inc-tb diagnose --shard` has left: files, or folders of them.
 
     All have to be there, each once. Counts, histograms and extremes are those of one process; sums are added up in
@@ -108,12 +112,15 @@ def merge(shards: tuple[Path, ...], logdir: Path, run: str, as_json: bool) -> No
     from inc_tb.measure.shardfiles import files_of
     from inc_tb.measure.shardfiles import merge as merge_files
     from inc_tb.show.diagnoses import show_diagnosis
+    from inc_tb.store.remote import fetched, shown
     from inc_tb.store.workspace import put_tables_above
     from inc_tb.store.writer import SummaryWriter
 
     check_folder(logdir)
     folder = run_folder(logdir, run)
-    whole = merge_files(files_of(shards))
+    with ExitStack() as copies:
+        here = [copies.enter_context(fetched(one)) if isinstance(one, str) else one for one in shards]
+        whole = merge_files(files_of(here))
     refuse_taken(folder, run, whole.names, goes_on=False, can_append=False)
     found = diagnosed(whole.measured, whole.ops, whole.framework, whole.names, whole.notes, whole.origin)
     with SummaryWriter(folder) as writer:
@@ -123,5 +130,5 @@ def merge(shards: tuple[Path, ...], logdir: Path, run: str, as_json: bool) -> No
         print_json(found.to_json())
         return
     show_diagnosis(out, found)
-    say(f"Logged {plural(found.ops.count, 'op')} and {plural(found.samples, 'sample')} to {folder}.")
+    say(f"Logged {plural(found.ops.count, 'op')} and {plural(found.samples, 'sample')} to {shown(folder)}.")
     invite(logdir)

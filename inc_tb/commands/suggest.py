@@ -12,6 +12,7 @@ import msgspec
 
 from inc_tb.advise.configs import Fitted, find_recipe, formats_listed, recipes_for, write_for
 from inc_tb.advise.names import check_names
+from inc_tb.commands.places import Place, as_place
 from inc_tb.commands.terminal import check_output, say
 from inc_tb.errors import UsageError
 from inc_tb.frameworks.patterns import exact_patterns
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", callback=as_place)
 @click.option(
     "--format",
     "tool",
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Write there; replaces what is there.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: run, format, ops, rank, because, config.")
 def suggest(
-    run: Path, tool: str | None, ranks: tuple[int, ...], take_all: bool, names: tuple[str, ...], output: Path | None,
+    run: Place, tool: str | None, ranks: tuple[int, ...], take_all: bool, names: tuple[str, ...], output: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Print the config of a suggestion: what keeps its ops in fp32, or the setting that cures it.
@@ -96,7 +97,7 @@ def _nameless(logged: Run, ops: Sequence[str]) -> list[str]:
     return [node.name for node in logged.diagnosis.graph if node.name in ops and framework.nameless(node)]
 
 
-def _chosen(run: Path, suggestions: Sequence[Suggestion], ranks: Sequence[int], take_all: bool) -> list[Suggestion]:
+def _chosen(run: Place, suggestions: Sequence[Suggestion], ranks: Sequence[int], take_all: bool) -> list[Suggestion]:
     if not ranks:
         return list(suggestions if take_all else suggestions[:1])
     by_rank = {s.rank: s for s in suggestions}

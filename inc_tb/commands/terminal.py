@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from inc_tb import records
+from inc_tb.commands.places import refuse_address
 from inc_tb.data import load_function, split_function
 from inc_tb.errors import IncTbError, ModelError, UsageError
 from inc_tb.frameworks.models import loaded
@@ -71,6 +72,8 @@ def say(text: str) -> None:
 
 
 def check_folder(given: Path | None) -> None:
+    if given is not None:
+        refuse_address(given)
     if given is not None and given.exists() and not given.is_dir():
         raise UsageError(f"{given}: is a file; expected a folder to write to. Choose another place.")
 
@@ -82,7 +85,9 @@ def check_output(given: Path | None) -> None:
 
 
 def invite(logdir: Path) -> None:
-    place = escape(shlex.quote(str(logdir)))
+    from inc_tb.store.remote import shown
+
+    place = escape(shlex.quote(shown(logdir)))
     beside = Path(sys.executable).with_name("tensorboard")  # where the venv is not activated, as after `make demo`
     shorter = min(os.path.relpath(beside), str(beside), key=len)
     program = "tensorboard" if shutil.which("tensorboard") else escape(shlex.quote(shorter))

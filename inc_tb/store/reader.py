@@ -19,6 +19,7 @@ from inc_tb.records import OpTable, Origin, Suggestion, Trial, brief, plural
 from inc_tb.shown import Shown
 from inc_tb.store.encoded import OF_DIAGNOSIS, tag_of
 from inc_tb.store.eventfile import event_files, read_events
+from inc_tb.store.remote import fetched, is_remote
 
 Wanted = TypeVar("Wanted")
 
@@ -70,13 +71,24 @@ class Run(Shown):
 
 
 def load(run: str | PathLike[str]) -> Run:
-    """Read a run back. A file that was cut off is read up to the last whole event."""
-    folder = Path(run)
+    """Read a run back, also one at an address. A file that was cut off is read up to the last whole event."""
+    if not isinstance(run, str) or not is_remote(run):
+        return _load(Path(run), str(Path(run)))
+    with fetched(run) as folder:
+        found = _load(folder, run)
+    for diagnosis in found.diagnoses.values():
+        diagnosis.logged = None
+    for profile in found.profiles.values():
+        profile.logged = None
+    return found
+
+
+def _load(folder: Path, name: str) -> Run:
     if not event_files(folder):
         raise DataError(
-            f"{folder}: no event files there; expected the folder of one run, such as nc_workspace/trial-001."
+            f"{name}: no event files there; expected the folder of one run, such as nc_workspace/trial-001."
         )
-    found = Run(str(folder))
+    found = Run(name)
     stored: dict[int, dict[str, list[bytes]]] = {}
     for path in event_files(folder):
         for event in read_events(path):
@@ -97,7 +109,7 @@ def load(run: str | PathLike[str]) -> Run:
             found.profiles[step] = stored_profile(rows, records.read_header("profile", blobs[0]).meta)
             found.profiles[step].logged = folder
     if not stored:
-        raise RecordError(f"{folder}: its event files hold no quantization records; expected a run written by inc-tb.")
+        raise RecordError(f"{name}: its event files hold no quantization records; expected a run written by inc-tb.")
     return found
 
 

@@ -6,6 +6,7 @@ import hashlib
 import operator
 import platform
 import time
+import warnings
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -24,6 +25,7 @@ from inc_tb.records import Trial
 from inc_tb.store import dashboards
 from inc_tb.store.encoded import diagnosis_records, profile_record, tag_of, trial_record
 from inc_tb.store.eventfile import EventFile, event_files, read_events
+from inc_tb.store.remote import Mirror, is_remote, mirror_of_run
 from inc_tb.store.workspace import alone, make_newest, put_tables
 
 REFERENCE_RUN = "fp32"
@@ -34,11 +36,12 @@ GRAPH_OPS = 5000
 class SummaryWriter:
     """Writes one run: `logdir` is the run's folder, such as nc_workspace/trial-001.
 
-    Everything is on disk when a call returns. Steps must grow; left out, the next one is taken, also in a run that is
-    there already: nothing in it is lost. The reference's histograms go into the run `fp32` beside this one (`fp32-…`
-    for a second reference), so that the Histograms dashboard shows both under the same name; `worst_ops` limits how
-    many ops get scalars and histograms there. HParams takes its columns from one trial, so give all trials of a folder
-    the same settings.
+    It may be an address, such as s3://bucket/logs/trial-001: every call sends what it has logged, and what cannot be
+    sent is kept on this machine and sent later. Everything is on disk when a call returns. Steps must grow; left out,
+    the next one is taken, also in a run that is there already: nothing in it is lost. The reference's histograms go
+    into the run `fp32` beside this one (`fp32-…` for a second reference), so that the Histograms dashboard shows both
+    under the same name; `worst_ops` limits how many ops get scalars and histograms there. HParams takes its columns
+    from one trial, so give all trials of a folder the same settings.
     The events of a run that is written `whole` appear when the writer is closed, and never if an error ends it before;
     what lies beside them, the traces of a profile and the run of the reference, is there at once.
 
@@ -49,7 +52,12 @@ class SummaryWriter:
     def __init__(
         self, logdir: str | PathLike[str], *, worst_ops: int = dashboards.WORST_OPS, whole: bool = False
     ) -> None:
-        self.logdir = Path(logdir)
+        self._mirror: Mirror | None = None
+        if isinstance(logdir, str) and is_remote(logdir):
+            self._mirror, name = mirror_of_run(logdir)
+            self.logdir = self._mirror.folder / name
+        else:
+            self.logdir = Path(logdir)
         self.worst_ops = worst_ops
         self._last_step, self._has_graph = _found_in(self.logdir)
         self._curves = set(self._last_step)
@@ -69,6 +77,7 @@ class SummaryWriter:
         if self._whole and error is not None:
             self._file.discard()
             self._whole = False
+            self._finish()
         else:
             self.close()
 
@@ -77,10 +86,23 @@ class SummaryWriter:
         if self._whole:
             self._whole = False
             self._put_tables(self._diagnosis)
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._mirror is not None:
+            self._mirror.finish()
+
+    def _send(self) -> None:
+        """Of a log that lives elsewhere what was logged last; where that cannot be now it is tried again."""
+        if self._mirror is not None:
+            try:
+                self._mirror.push()
+            except UsageError as error:
+                warnings.warn(f"{error} It is tried again when more is logged.", stacklevel=3)
 
     def add_diagnosis(self, diagnosis: Diagnosis, step: int | None = None) -> None:
         step = self._next_step(tag_of("ops"), step)
-        diagnosis.logged = self.logdir
+        diagnosis.logged = self.logdir if self._mirror is None else None
         self._write(diagnosis_records(diagnosis), step)
         scalars = dashboards.scalars_of(diagnosis, self.worst_ops, self._curves)
         self._write(scalars, step)
@@ -92,30 +114,34 @@ class SummaryWriter:
             self._file.write(dashboards.noise_event(diagnosis, step))
         self._write_reference(diagnosis)
         self._put_tables(diagnosis)
+        self._send()
 
     def update_diagnosis(self, diagnosis: Diagnosis) -> None:
         """The op table and the suggestions anew, as a further step; everything else of the diagnosis stays."""
         step = self._next_step(tag_of("ops"), None)
         self._last_step[tag_of("suggestions")] = step
-        diagnosis.logged = self.logdir
+        diagnosis.logged = self.logdir if self._mirror is None else None
         self._write(diagnosis_records(diagnosis, ("ops", "suggestions")), step)
         self._write([dashboards.summary_text(diagnosis)], step)
         self._put_tables(diagnosis)
+        self._send()
 
     def add_trial(self, trial: Trial, step: int | None = None) -> None:
         step = self._next_step(tag_of("trial"), step)
         self._write([trial_record(trial)], step)
         self._write(dashboards.trial_scalars(trial), step)
         self._write(dashboards.trial_hparams(trial), step)
+        self._send()
 
     def add_histogram(self, tag: str, values: Any, step: int | None = None) -> None:
         """Of any array or tensor, for the Histograms dashboard; of a quantized tensor what its values stand for."""
         self._write([dashboards.array_histogram(tag, values)], self._next_step(tag, step))
+        self._send()
 
     def add_profile(self, profile: Profile, step: int | None = None) -> None:
         """Times per op, and the trace for the Profile tab as files beside the events."""
         step = self._next_step(tag_of("profile"), step)
-        profile.logged = self.logdir
+        profile.logged = self.logdir if self._mirror is None else None
         self._write([profile_record(profile)], step)
         self._write([*dashboards.profile_scalars(profile), dashboards.profile_text(profile)], step)
         if profile.graph and len(profile.graph) <= GRAPH_OPS:
@@ -125,6 +151,7 @@ class SummaryWriter:
                 self._file.write(event)
         session = f"{time.strftime('%Y_%m_%d_%H_%M_%S')}-{step}"
         write_traces(self.logdir, session, platform.node() or "host", profile.slices, profile.traces)
+        self._send()
 
     def _put_tables(self, diagnosis: Diagnosis | None = None) -> None:
         """At once, or when a run that is written whole is there."""
@@ -141,6 +168,7 @@ class SummaryWriter:
     def add_graph(self, model: Any) -> None:
         """A model, by path or as an object, for the Graphs dashboard; a diagnosis brings its own."""
         self._write_graph(dashboards.graph_event(read_graph(model)))
+        self._send()
 
     def _write_graph(self, graph: Event) -> None:
         if graph != self._graph:  # TensorBoard shows a run's newest graph, and complains about each further one

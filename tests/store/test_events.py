@@ -38,7 +38,7 @@ from tests.example_run import OPS, make_diagnosis, make_trial
 from tests.made_runs import make_diagnosis as make_large
 from tests.tensorboards import LOADERS, Contents, serve
 
-RECORDS = {f"quantization/{kind}" for kind in ("ops", "histograms", "channels", "suggestions", "graph")}
+RECORDS = {f"quantization/{kind}" for kind in ("ops", "histograms", "channels", "suggestions", "graph", "samples")}
 HPARAMS = {f"_hparams_/{name}" for name in ("session_start_info", "session_end_info", "experiment")}
 each_loader = pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
 
@@ -817,7 +817,7 @@ class TestOddNames:
         assert len(tags) == len(ODD_NAMES)
         assert {"added_sqnr_db/a/b", "added_sqnr_db/a/b_2", "added_sqnr_db/naïve 日本/ümlaut"} <= set(tags)
         assert len(histograms["fp32"]) == len(histograms[run]) == len(ODD_NAMES)
-        assert set(blobs) == RECORDS | {"quantization/trial"}
+        assert set(blobs) == RECORDS - {"quantization/samples"} | {"quantization/trial"}
         assert hparams == {run: HPARAMS}
         names = inc_tb.load(tmp_path / run).ops["name"].tolist()
         assert names == [*ODD_NAMES[:-1], "no utf8 \\udcff"]
