@@ -19,8 +19,8 @@ from inc_tb.records import SampleRow, short_repr
 MOST_OF_OUTPUTS = 4096
 """Samples whose error is kept of what the model gives; of as many it is known which they were."""
 MOST_OF_OPS, _FEWEST_OF_OPS = 256, 8
-_MOST_NUMBERS = 1 << 18
-"""Of all other ops together, as long as that is no less than the fewest."""
+_MOST_NUMBERS = 1 << 17
+"""Of all other ops together, as long as that is no less than the fewest: TensorBoard holds them all in memory."""
 ID_BYTES = 8
 _WHOLE = 1 << 8 * ID_BYTES
 

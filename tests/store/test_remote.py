@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -160,17 +161,57 @@ def test_addresses_that_cannot_be_used(address: str, words: str) -> None:
         assert "\n" not in str(error.value)
 
 
+def test_a_place_without_rights_is_told_at_once(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def denied(*_: Any, **__: Any) -> None:
+        tries.append(1)
+        raise PermissionError("Access Denied")
+
+    monkeypatch.setattr(MemoryFileSystem, "find", denied)
+    for use in (inc_tb.SummaryWriter, inc_tb.load):
+        with pytest.raises(UsageError) as error:
+            use(PLACE)
+        assert str(error.value) == (
+            "memory://logs: cannot read there (Access Denied). Check address, rights and network."
+        )
+    assert len(tries) == 2, "another try would not help"
+    monkeypatch.undo()
+    monkeypatch.setenv("INC_TB_SPOOL", str(spool))
+    monkeypatch.setattr(MemoryFileSystem, "put_file", denied)
+    writer = inc_tb.SummaryWriter(PLACE)
+    with pytest.warns(UserWarning, match=r"memory://logs: cannot write there \(Access Denied\)"):
+        writer.add_trial(make_trial())
+    with pytest.raises(UsageError, match=r"cannot write there \(Access Denied\).* What was logged is kept in "):
+        writer.close()
+    assert stored() == {}
+
+
+def test_without_the_package_of_a_store_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    with pytest.raises(UsageError, match=r"s3://bucket/logs: .*; for s3:// pip install 'inc-tb\[remote\]'\.$"):
+        inc_tb.load("s3://bucket/logs/run")
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(UsageError, match=r"needs fsspec\.core, which is not installed: pip install"):
+        inc_tb.load("s3://bucket/logs/run")
+
+
 def test_an_address_without_a_run_says_so() -> None:
     with pytest.raises(inc_tb.IncTbError, match="memory://logs/none: no event files there"):
         inc_tb.load("memory://logs/none")
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
 @pytest.fixture(scope="module")
 def s3() -> Iterator[dict[str, str]]:
     """A server of its own, which listens on this machine only, with one bucket and what is needed to reach it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     there = {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
         "AWS_DEFAULT_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
@@ -191,6 +232,43 @@ def s3() -> Iterator[dict[str, str]]:
                 assert time.monotonic() < end
                 time.sleep(0.1)
         yield there
+    finally:
+        server.kill()
+        server.wait()
+
+
+WITHOUT_TENSORFLOW = """
+import sys, types
+sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")  # as where it is not installed
+from tensorboard.main import run_main
+run_main()
+"""
+
+
+@pytest.mark.slow
+def test_tensorboard_reads_the_run_from_the_bucket(s3: dict[str, str], spool: Path) -> None:
+    code = (
+        "import inc_tb\nfrom tests.example_run import make_trial\nwith inc_tb.SummaryWriter('s3://logs/tb/run') as w:\n"
+    )
+    environment = {**os.environ, **s3, "INC_TB_SPOOL": str(spool), "S3_ENDPOINT": s3["AWS_ENDPOINT_URL"]}
+    subprocess.run([sys.executable, "-c", f"{code}    w.add_trial(make_trial())"], env=environment, check=True)
+    port = free_port()
+    options = ["--logdir", "s3://logs/tb", "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(
+        [sys.executable, "-c", WITHOUT_TENSORFLOW, *options], env=environment, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        found: list[Any] = []
+        end = time.monotonic() + PATIENCE_S
+        while not found:
+            assert server.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.2)
+            with suppress(OSError):
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/data/plugin/quantization/runs") as reply:
+                    found = json.load(reply)["runs"]
+        assert [run["name"] for run in found] == ["run"]
     finally:
         server.kill()
         server.wait()

@@ -301,6 +301,8 @@ def test_what_was_proved_becomes_the_first_suggestion_of_the_first_trial(by_stra
     found = by_strategy("probe")
     run = inc_tb.load(found.model.parent / "trial-001")
     assert len(run.diagnoses) == 2
+    assert run.diagnosis.origin is not None
+    assert run.diagnosis.origin.seed == 0
     first = run.suggestions[0]
     assert first.ops == CULPRITS
     assert (first.effects[0].basis, first.effects[0].kind) == ("measured", "recovers")
