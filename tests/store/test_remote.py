@@ -237,6 +237,13 @@ def s3() -> Iterator[dict[str, str]]:
         server.wait()
 
 
+RUNS = "/data/plugin/quantization/runs"
+LOGGING = """
+import inc_tb
+from tests.example_run import make_trial
+with inc_tb.SummaryWriter("s3://logs/tb/run") as writer:
+    writer.add_trial(make_trial())
+"""
 WITHOUT_TENSORFLOW = """
 import sys, types
 sys.modules["tensorboard.compat.notf"] = types.ModuleType("notf")  # as where it is not installed
@@ -247,11 +254,8 @@ run_main()
 
 @pytest.mark.slow
 def test_tensorboard_reads_the_run_from_the_bucket(s3: dict[str, str], spool: Path) -> None:
-    code = (
-        "import inc_tb\nfrom tests.example_run import make_trial\nwith inc_tb.SummaryWriter('s3://logs/tb/run') as w:\n"
-    )
     environment = {**os.environ, **s3, "INC_TB_SPOOL": str(spool), "S3_ENDPOINT": s3["AWS_ENDPOINT_URL"]}
-    subprocess.run([sys.executable, "-c", f"{code}    w.add_trial(make_trial())"], env=environment, check=True)
+    subprocess.run([sys.executable, "-c", LOGGING], env=environment, check=True)
     port = free_port()
     options = ["--logdir", "s3://logs/tb", "--host", "127.0.0.1", "--port", str(port)]
     server = subprocess.Popen(
@@ -265,9 +269,8 @@ def test_tensorboard_reads_the_run_from_the_bucket(s3: dict[str, str], spool: Pa
             assert server.poll() is None
             assert time.monotonic() < end
             time.sleep(0.2)
-            with suppress(OSError):
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/data/plugin/quantization/runs") as reply:
-                    found = json.load(reply)["runs"]
+            with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}{RUNS}") as reply:
+                found = json.load(reply)["runs"]
         assert [run["name"] for run in found] == ["run"]
     finally:
         server.kill()
