@@ -35,7 +35,7 @@ from inc_tb.errors import IncTbError, ModelError, UsageError, first_line
 from inc_tb.frameworks.choices import Choices, check_choices
 from inc_tb.frameworks.formats import Settings
 from inc_tb.frameworks.onnx.formats import CALIBRATORS, TYPES, long_type, nodes_to_exclude
-from inc_tb.frameworks.onnx.model import name_nodes
+from inc_tb.frameworks.onnx.model import name_nodes, whole
 from inc_tb.frameworks.ops import Batch
 from inc_tb.frameworks.registry import describe
 from inc_tb.frameworks.templates import write
@@ -110,7 +110,7 @@ class OnnxRuntimeQuantizer:
         has_folds = bool(types & _FOLDS)
         if self.settings["preprocess"] and not self._pre_processed(source, target, has_folds):
             self._pre_processed(source, target, has_folds, skip_symbolic_shape=True)
-        proto = _raised(onnx.load(target) if target.exists() else _whole(source))
+        proto = _raised(onnx.load(target) if target.exists() else whole(source))
         name_nodes(proto)
         self._types = sorted({node.op_type for node in proto.graph.node} & _known_types())
         onnx.save(proto, target)
@@ -207,7 +207,7 @@ def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]], **
     save_tensors_data(TensorsData(CalibrationMethod.MinMax, found), tool.ranges_path("minmax"))
     with tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
         source, target = Path(folder, "fp32.onnx"), Path(folder, "int8.onnx")
-        onnx.save(_whole(Path(model) if isinstance(model, str | PathLike) else model), source)
+        onnx.save(whole(Path(model) if isinstance(model, str | PathLike) else model), source)
         try:
             with _quiet():
                 _static(source, target, [], tool.settings, [], tool.ranges_path("minmax"))
@@ -291,15 +291,6 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 def _load(source: Any) -> onnx.ModelProto:
     """Perhaps without its weights, which may be in another file."""
     return onnx.load(source, load_external_data=False) if isinstance(source, Path) else source
-
-
-def _whole(source: Any) -> onnx.ModelProto:
-    """A copy with all of its weights."""
-    if isinstance(source, Path):
-        return onnx.load(source)
-    copied = onnx.ModelProto()
-    copied.CopyFrom(source)
-    return copied
 
 
 def _raised(proto: onnx.ModelProto) -> onnx.ModelProto:
