@@ -16,6 +16,7 @@ from inc_tb.errors import ModelError
 from inc_tb.frameworks.models import open_results
 from inc_tb.frameworks.onnx.rewrites import apply_rewrites, find_rewrites
 from inc_tb.records import Rewrite
+from tests.frameworks import onnx_zoo as zoo
 from tests.outliers import ONNX_INJECTED, Data, Tokens, as_onnx, injected, lost, samples
 
 
@@ -86,6 +87,29 @@ def test_channels_are_followed_through_joins_cuts_and_flattened_images() -> None
     assert constant(changed, "w1") == [[[[1 / first]]], [[[64 / second]]]]
     assert constant(changed, "w2")[0] == [1, 2, 3 * first, 4 * first, second / 16, second / 32]
     assert np.array_equal(result(changed, data), result(model, data))
+
+
+def test_a_join_of_several_parts_that_are_scaled() -> None:
+    """As where an image is pooled in several sizes: channel 1 of two is channel 1 and 4 of five."""
+    model = written(
+        """net (float[N,2,4,4] x) => (float[N,2,4,4] y) {
+            a = Conv (x, w1)
+            r = Relu (a)
+            p = MaxPool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (r)
+            first = Slice (x, start, end, axes)
+            j = Concat <axis = 1> (r, first, p)
+            y = Conv (j, w2)
+        }""",
+        w1=np.reshape([1, 0, 0, 128], (2, 2, 1, 1)), start=[0], end=[1], axes=[1],
+        w2=np.reshape([1, 1 / 128, 1, 1, 1 / 128] * 2, (2, 5, 1, 1)),
+    )  # fmt: skip
+    data = {"x": np.abs(normal(8, 2, 4, 4))}
+    (rewrite,) = find_rewrites(model, [data])
+    first, second = rewrite.values[:2]
+    assert rewrite.ops == ["a", "y"]
+    assert 32 <= second / first <= 128
+    assert rewrite.values[2:] == [first, second, 1, first, second]
+    assert np.array_equal(result(apply_rewrites(model, [rewrite]), data), result(model, data))
 
 
 def test_a_norm_that_is_written_out_and_one_with_shared_weights() -> None:
@@ -178,3 +202,20 @@ def test_a_record_of_another_model_is_refused_in_one_line() -> None:
             apply_rewrites(other, [rewrite])
     with pytest.raises(ModelError, match="has no nowhere, there to change so"):
         apply_rewrites(spoilt, [Rewrite("equalize", ["nowhere", "there"], "", "", [1.0, 2.0])])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_is_rewritten_in_random_networks_the_results_stay(seed: int) -> None:
+    """Some slices of their weights are far larger than the others, which is part of what they compute."""
+    net, random = zoo.random_net(3 * seed), np.random.default_rng(seed)
+    model = net.model()
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor).copy()
+        if values.dtype.kind == "f" and values.ndim:
+            axis = int(random.integers(values.ndim))
+            np.moveaxis(values, axis, 0)[int(random.integers(values.shape[axis]))] *= 100
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    feeds, more = zoo.data(net), zoo.data(net, seed=10)
+    changed = apply_rewrites(model, find_rewrites(model, [feeds]))
+    for own, theirs in zip(open_results(model)(more), open_results(changed)(more), strict=True):
+        np.testing.assert_allclose(theirs, own, rtol=0, atol=1e-5 * float(np.abs(own).max()))

@@ -41,7 +41,7 @@ class Passing:
         ways: dict[str, Callable[[onnx.NodeProto, int, Labels], dict[str, Labels] | None]] = {
             **dict.fromkeys(_ALIKE, self._alike), **dict.fromkeys(_RESHAPES, self._reshaped),
             **dict.fromkeys(_REDUCES, self._reduced), "Transpose": self._transposed, "MatMul": self._mixed,
-            "Split": self._split, "Slice": self._sliced, "Gather": self._gathered, "Concat": self._joined,
+            "Split": self._split, "Slice": self._sliced, "Gather": self._gathered,
         }  # fmt: skip
         self._ways = ways
 
@@ -50,6 +50,19 @@ class Passing:
         way = self._ways.get(node.op_type)
         is_known = way is not None and node.domain in ("", "ai.onnx") and node.output[0] in self._shapes
         return way(node, at, labels) if way is not None and is_known else None
+
+    def joined(self, node: onnx.NodeProto, parts: Mapping[int, Labels]) -> dict[str, Labels] | None:
+        """As `behind`, of a Concat of which several parts may be scaled."""
+        if any(name not in self._shapes for name in (*node.input, *node.output)):
+            return None
+        rank = len(self._shapes[node.output[0]])
+        axis = attribute(node, "axis", 0) % rank
+        wide = [max(labels.shape[i] for labels in parts.values()) for i in range(rank)]
+        found = []
+        for at, name in enumerate(node.input):
+            shape = [self._shapes[name][i] if i == axis else length for i, length in enumerate(wide)]
+            found.append(np.broadcast_to(parts.get(at, np.int32(NONE)), shape))
+        return {node.output[0]: shortened(np.concatenate(found, axis))}
 
     def aligned(self, node: onnx.NodeProto, labels: Labels) -> Labels | None:
         """In the rank of what an elementwise op makes of them; None where they do not fit that."""
@@ -144,15 +157,6 @@ class Passing:
         if labels.shape[axis] == 1:
             places = np.zeros(places.shape, np.int64)
         return {node.output[0]: shortened(np.take(labels, places, axis))}
-
-    def _joined(self, node: onnx.NodeProto, at: int, labels: Labels) -> dict[str, Labels] | None:
-        axis = attribute(node, "axis", 0)
-        parts = []
-        for i, name in enumerate(node.input):
-            shape = list(labels.shape)
-            shape[axis] = self._shapes[name][axis]
-            parts.append(np.broadcast_to(labels if i == at else np.int32(NONE), shape))
-        return {node.output[0]: shortened(np.concatenate(parts, axis))}
 
 
 def labels_along(axis: int, channels: int, rank: int) -> Labels:

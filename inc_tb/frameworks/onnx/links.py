@@ -85,7 +85,7 @@ class Links:
                 more = self._behind(link, node, tensor)
                 if more is None:
                     return False
-                waiting += [name for name in more if name not in link.made]
+                waiting += [name for name, own in more.items() if not np.array_equal(own, link.made.get(name, []))]
                 link.made.update(more)
         return True
 
@@ -94,7 +94,9 @@ class Links:
             return {}
         labels = link.made[tensor]
         scaled = [at for at, name in enumerate(node.input) if name in link.made]
-        if len(scaled) != 1 or subgraphs(node) or any(out in link.made for out in node.output):
+        if node.op_type == "Concat":  # what is behind it is labeled again when another of its parts is
+            return self._passing.joined(node, {at: link.made[node.input[at]] for at in scaled})
+        if len(scaled) != 1 or subgraphs(node):
             return None
         if self._reads(link, node, labels, scaled[0]):
             return {}
