@@ -56,6 +56,8 @@ class Parts:
 
     def __init__(self, model: Model) -> None:
         self._model = model
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._real: dict[str, bool] = {}
 
     def made(self, node: onnx.NodeProto) -> list[Part]:
         """Of an op that makes channels; nothing of any other."""
@@ -123,9 +125,14 @@ class Parts:
         return found if length > 1 and fits and not is_shared else []
 
     def shape(self, node: onnx.NodeProto, at: int) -> tuple[int, ...]:
-        stored = self._model.initializers.get(node.input[at])
-        return tuple(stored.dims) if stored is not None else self._model.constant(node.input[at]).shape
+        name = node.input[at]
+        if name not in self._shapes:
+            stored = self._model.initializers.get(name)
+            self._shapes[name] = tuple(stored.dims) if stored is not None else self._model.constant(name).shape
+        return self._shapes[name]
 
     def _is_real(self, node: onnx.NodeProto, at: int) -> bool:
         name = node.input[at]
-        return name in self._model.constants and self._model.elem_type(name) in _FLOATS
+        if name not in self._real:
+            self._real[name] = name in self._model.constants and self._model.elem_type(name) in _FLOATS
+        return self._real[name]

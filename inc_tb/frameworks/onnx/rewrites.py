@@ -31,11 +31,17 @@ _SCALED = ("equalize", "smooth")
 
 
 def find_rewrites(source: Any, batches: Iterable[Batch]) -> list[Rewrite]:
-    """What could be scaled, the most promising first, and what could be clamped."""
-    given = list(batches)
+    """What could be clamped, and what could be scaled, the most promising first."""
+    model, given = Model(source), list(batches)
     if not given:
         return []
-    model = Model(source)
+    try:
+        return _found(source, model, given)
+    except ModelError:  # more than ONNX Runtime takes in one piece, say: it is then quantized as it is
+        return []
+
+
+def _found(source: Any, model: Model, given: Sequence[Batch]) -> list[Rewrite]:
     name_nodes(model.proto)
     shapes = shapes_of(model, given[0])
     links = list(Links(model, shapes))
