@@ -302,8 +302,8 @@ def _start_of_recipe(runner: TrialRunner, best: Trial) -> str:
     count = len(best.config.get("rewrites") or ())
     run = str(runner.logdir / best.name)
     if is_file(runner.reference):
-        told = f", with the {plural(count, 'rewrite')} of {run}" if count else ""
-        return f"model_input = {str(runner.prepared)!r}  # your model, as it was quantized{told}\n"
+        told = f"# with the {plural(count, 'rewrite')} of {run}\n" if count else ""
+        return f"{told}model_input = {str(runner.prepared)!r}  # your model, as it was quantized\n"
     if not count:
         return ""
     return f"import inc_tb\n\nmodel = inc_tb.apply(model, {run!r})  # {plural(count, 'rewrite')}\n"
