@@ -1,4 +1,4 @@
-"""Finds the fewest ops that must stay in fp32, and proves it with trials.
+"""Finds what int8 costs no accuracy with, and the fewest ops that must stay in fp32, and proves it with trials.
 
     python examples/tune_onnx.py [LOGDIR]
 

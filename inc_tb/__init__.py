@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from inc_tb.measure.diagnosis import Diagnosis
     from inc_tb.profiling.profile import Profile
     from inc_tb.profiling.run import profile
-    from inc_tb.records import Suggestion, Trial
+    from inc_tb.records import Rewrite, Suggestion, Trial
     from inc_tb.search.probe import Probe, probe
     from inc_tb.sources.imports import import_workspace
     from inc_tb.sources.neural_compressor.config import TuningConfig, read_config
     from inc_tb.store.reader import Run, load
     from inc_tb.store.writer import SummaryWriter
+    from inc_tb.tuning.applying import apply
     from inc_tb.tuning.attempt import Attempt
     from inc_tb.tuning.carry import load_model, save
     from inc_tb.tuning.loop import Tuned, tune
@@ -37,14 +38,14 @@ _HOMES = {
     "profile": "profiling.run", "save": "tuning.carry", "tune": "tuning.loop",
     "Attempts": "tuning.strategies.workbench", "TuningConfig": "sources.neural_compressor.config",
     "read_config": "sources.neural_compressor.config", "Strategy": "tuning.strategies.workbench",
-    "Workbench": "tuning.strategies.workbench",
+    "Workbench": "tuning.strategies.workbench", "Rewrite": "records", "apply": "tuning.applying",
 }  # fmt: skip
 """Where each public name is. Nothing is loaded before it is used: not TensorBoard's protocol buffers, no framework."""
 __all__ = [
-    "Attempt", "Attempts", "Diagnosis", "Framework", "IncTbError", "Probe", "Profile", "Quantizer", "Run", "Strategy",
-    "Suggestion", "SummaryWriter", "Trial", "Tuned", "TuningConfig", "Workbench", "diagnose", "import_workspace",
-    "integrations", "load", "load_model", "log_diagnosis", "log_histogram", "probe", "profile", "read_config", "save",
-    "tune",
+    "Attempt", "Attempts", "Diagnosis", "Framework", "IncTbError", "Probe", "Profile", "Quantizer", "Rewrite", "Run",
+    "Strategy", "Suggestion", "SummaryWriter", "Trial", "Tuned", "TuningConfig", "Workbench", "apply", "diagnose",
+    "import_workspace", "integrations", "load", "load_model", "log_diagnosis", "log_histogram", "probe", "profile",
+    "read_config", "save", "tune",
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import traceback
 import click
 
 import inc_tb
+from inc_tb.commands.apply import apply
 from inc_tb.commands.check import check, compare
 from inc_tb.commands.demo import demo
 from inc_tb.commands.diagnose import diagnose
@@ -28,7 +29,7 @@ def cli(debug: bool) -> None:
     """Find out why a quantized model lost its accuracy."""
 
 
-for command in (demo, diagnose, tune, profile, suggest, import_, check, compare, merge):
+for command in (demo, diagnose, tune, profile, suggest, import_, apply, check, compare, merge):
     cli.add_command(command)
 
 

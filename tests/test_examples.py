@@ -46,14 +46,13 @@ def test_existing_logging(tmp_path: Path) -> None:
 
 def test_tune_onnx(tmp_path: Path) -> None:
     printed = run("tune_onnx.py", tmp_path)
-    first, cured, last = (inc_tb.load(tmp_path / f"trial-00{i}").trial for i in (1, 2, 3))
+    first, cured = (inc_tb.load(tmp_path / f"trial-00{i}").trial for i in (1, 2))
     assert first.accuracy < first.baseline - 0.2
-    assert first.accuracy < cured.accuracy < cured.target
-    assert cured.config["per_channel"]
-    assert last.accuracy >= last.target
-    assert last.fallback == ["/conv1/Conv", "/conv2/Conv"]
+    assert [rewrite["ops"] for rewrite in cured.config["rewrites"]] == [["/conv1/Conv", "/conv2/Conv"]]
+    assert cured.accuracy >= cured.target
+    assert cured.fallback == []
     assert (tmp_path / "best_model.onnx").is_file()
-    assert 'nodes_to_exclude=["/conv1/Conv","/conv2/Conv"' in "".join(printed.split())
+    assert f"with the 1 rewrite of {tmp_path / 'trial-002'}" in printed
 
 
 def test_custom_strategy(tmp_path: Path) -> None:
@@ -68,7 +67,7 @@ def test_custom_strategy(tmp_path: Path) -> None:
 
 def test_shapley_objective(tmp_path: Path) -> None:
     run("shapley_objective.py", tmp_path)
-    first, second = (inc_tb.load(tmp_path / f"trial-00{i}").trial.objectives for i in (1, 3))
+    first, second = (inc_tb.load(tmp_path / f"trial-00{i}").trial.objectives for i in (1, 2))
     assert set(first) == {"latency_ms", "size_kb", "shapley_mse"}
     assert second["shapley_mse"] < first["shapley_mse"] / 10
 

@@ -169,6 +169,8 @@ class Rewrite(msgspec.Struct, omit_defaults=True):
     """Where it is done, if that is a tensor between ops."""
     values: list[float] = []
     """The numbers that redo it: a factor for each channel, say."""
+    digest: str = ""
+    """Of the weights that are changed, as they were before: it is done to no others."""
 
 
 class Trial(msgspec.Struct, omit_defaults=True):

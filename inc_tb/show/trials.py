@@ -71,8 +71,11 @@ def show_tuned(console: Console, tuned: Tuned) -> None:
         f"wanted {_number(tuned.target)}). {escape(tuned.reason[:1].upper() + tuned.reason[1:])}.",
         highlight=False,
     )
-    settings = ", ".join(f"{name}={value}" for name, value in best.config.items() if value not in ("", []))
+    told = {name: value for name, value in best.config.items() if value not in ("", []) and name != "rewrites"}
+    settings = ", ".join(f"{name}={value}" for name, value in told.items())
     console.print(f"Settings: {escape(settings)}", highlight=False)
+    for rewrite in best.config.get("rewrites") or ():
+        console.print(f"Rewritten in fp32: {escape(rewrite['because'])}", highlight=False)
     console.print(f"Kept in fp32: [bold]{escape(listed(best.fallback, 12)) or 'nothing'}[/]", highlight=False)
     if tuned.recipe:
         show_recipe(console, tuned.recipe)

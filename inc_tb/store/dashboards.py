@@ -288,6 +288,8 @@ def _setting(value: Any) -> bool | float | str:
         return value
     if isinstance(value, int | float) and abs(value) < 1e300 and math.isfinite(value):
         return float(value)
+    if isinstance(value, list) and value and all(isinstance(some, dict) and "kind" in some for some in value):
+        value = ", ".join(some["kind"] for some in value)  # of rewrites, without the numbers that redo them
     return _shortened(value if isinstance(value, str) else str(value))
 
 

@@ -291,17 +291,22 @@ def _tuned(runner: TrialRunner, tried: Mapping[str, Attempt], reason: str, wall_
     return Tuned(
         runner.baseline, target, met, best, runner.best_model, reason, runner.trials, runner.quantizations,
         runner.evaluations, runner.simulated, wall_s, runner.comparison,
-        _start_of_recipe(runner) + runner.quantizer.recipe(best.config, best.fallback),
+        _start_of_recipe(runner, best) + runner.quantizer.recipe(best.config, best.fallback),
         runner.best_quantized(tried[best.name]), type(runner.quantizer).__name__, runner.given, runner.examples,
         minimize=runner.minimize, baseline_objectives=runner.baseline_objectives,
         front=runner.front,
     )  # fmt: skip
 
 
-def _start_of_recipe(runner: TrialRunner) -> str:
-    if not is_file(runner.reference):
+def _start_of_recipe(runner: TrialRunner, best: Trial) -> str:
+    count = len(best.config.get("rewrites") or ())
+    run = str(runner.logdir / best.name)
+    if is_file(runner.reference):
+        told = f"# with the {plural(count, 'rewrite')} of {run}\n" if count else ""
+        return f"{told}model_input = {str(runner.prepared)!r}  # your model, as it was quantized\n"
+    if not count:
         return ""
-    return f"model_input = {str(runner.prepared)!r}  # your model, as it was quantized\n"
+    return f"import inc_tb\n\nmodel = inc_tb.apply(model, {run!r})  # {plural(count, 'rewrite')}\n"
 
 
 def rebuild(
@@ -316,7 +321,8 @@ def rebuild(
 ) -> Path:
     """The model of a trial once more, from what its record says; without a `target` beside the trial's run."""
     tool = find_quantizer(quantizer, model, trial.config)
-    if set(trial.config) != set(tool.settings):
+    settings = {**tool.settings, **trial.config}  # an older trial was made before some of them were there
+    if set(settings) != set(tool.settings):
         raise UsageError(
             f"{trial.name}: its config has {sorted(trial.config)}, this quantizer takes {sorted(tool.settings)}. "
             "Rebuild a trial with the quantizer that made it."
@@ -326,7 +332,7 @@ def rebuild(
         data = calibration_data(prepared, calibration, samples)
         suffix = suffix_by(tool, prepared)
         place = Path(folder, f"rebuilt{suffix}")
-        made = tool.quantize(prepared, place, data, trial.config, trial.fallback)
+        made = tool.quantize(prepared, place, data, settings, trial.fallback)
         # A folder needs a name of its own beside that of the run.
         beside = Path(logdir, f"{trial.name}{suffix or '-model'}")
         written = stored(place if made is None else made, beside if target is None else Path(target))

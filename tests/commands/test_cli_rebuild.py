@@ -117,7 +117,8 @@ def test_settings_of_a_pytorch_trial() -> None:
     model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU())
     found = translated(trial_of(activation_algorithm="kl", weight_granularity="per_channel"), None, model)
     assert found.trial.config == {
-        "approach": "static", "calibrator": "histogram", "per_channel": True, "reduce_range": False
+        "approach": "static", "calibrator": "histogram", "per_channel": True, "reduce_range": False,
+        "rewrites": [],
     }  # fmt: skip
 
 

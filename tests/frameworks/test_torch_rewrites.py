@@ -14,94 +14,16 @@ from inc_tb.errors import ModelError
 from inc_tb.frameworks.torch.quantizer import TorchQuantizer
 from inc_tb.frameworks.torch.rewrites import apply_rewrites, find_rewrites
 from inc_tb.records import Rewrite
+from tests.outliers import INJECTED, Data, Images, Tokens, injected, lost, samples
 
 
-class Images(nn.Module):
-    """Convolutions, one of them depthwise, behind norms, pools and activations in place and as functions."""
-
-    shape = (3, 14, 14)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 16, 3, padding=1)
-        self.norm, self.relu = nn.BatchNorm2d(16), nn.ReLU(inplace=True)
-        self.depthwise = nn.Conv2d(16, 16, 3, padding=1, groups=16)
-        self.grouped = nn.Conv2d(16, 24, 1, groups=2)
-        self.last = nn.Conv2d(24, 8, 3)
-        self.head = nn.Linear(8 * 5 * 5, 10)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.depthwise(self.relu(self.norm(self.first(x)))))
-        x = torch.relu(nn.functional.max_pool2d(self.grouped(x), 2))
-        head: Tensor = self.head(torch.relu(self.last(x)).flatten(1))
-        return head
-
-
-class Tokens(nn.Module):
-    """A transformer's block, whose values reach the projection through heads and the attention."""
-
-    shape = (6, 8)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.norm1, self.norm2 = nn.Linear(8, 32), nn.LayerNorm(32), nn.LayerNorm(32)
-        self.query, self.key, self.value, self.out = (nn.Linear(32, 32) for _ in range(4))
-        self.up, self.down, self.head = nn.Linear(32, 64), nn.Linear(64, 32), nn.Linear(32, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.embed(x)
-        normed = self.norm1(x)
-        query, key, value = (
-            layer(normed).unflatten(-1, (4, 8)).transpose(1, 2) for layer in (self.query, self.key, self.value)
-        )
-        attended = torch.softmax(query @ key.transpose(-1, -2) / 8**0.5, -1) @ value
-        x = x + self.out(attended.transpose(1, 2).reshape(x.shape))
-        x = x + self.down(torch.relu(self.up(self.norm2(x))))
-        head: Tensor = self.head(x.mean(1))
-        return head
-
-
-INJECTED = [
-    (Images, "norm", ("depthwise",)), (Images, "depthwise", ("grouped",)), (Images, "grouped", ("last",)),
-    (Images, "last", ("head",)), (Tokens, "norm1", ("query", "key", "value")), (Tokens, "value", ("out",)),
-    (Tokens, "norm2", ("up",)), (Tokens, "up", ("down",)),
-]  # fmt: skip
-
-
-def injected(kind: type[nn.Module], made: str, read: tuple[str, ...], seed: int, factor: float) -> nn.Module:
-    """A network with one outlier channel that changes nothing in fp32."""
-    torch.manual_seed(seed)
-    model = kind().eval()
-    channel = 1 + 2 * seed
-    with torch.no_grad():
-        producer = model.get_submodule(made)
-        for tensor in producer.parameters(recurse=False):
-            tensor[channel] *= factor
-        for name in read:
-            reader = model.get_submodule(name)
-            weight, channels = reader.get_parameter("weight"), len(producer.get_parameter("weight"))
-            if isinstance(reader, nn.Linear):
-                each = reader.in_features // channels
-                weight[:, channel * each : (channel + 1) * each] /= factor
-            else:
-                assert isinstance(reader, nn.Conv2d)
-                within, outs = reader.in_channels // reader.groups, reader.out_channels // reader.groups
-                group = channel // within
-                weight[group * outs : (group + 1) * outs, channel % within] /= factor
-    return model
-
-
-def samples(kind: type[nn.Module], seed: int) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
-    return {"x": np.random.default_rng(seed).normal(size=(32, *kind.shape)).astype(np.float32)}  # type: ignore[attr-defined]
-
-
-def error_of(model: nn.Module, data: dict[str, np.ndarray[tuple[int, ...], np.dtype[np.float32]]]) -> float:
+def error_of(model: nn.Module, data: Data) -> float:
     """Of the whole model in int8, relative to how much its results vary."""
     tool = TorchQuantizer(approach="static", per_channel=False)
     quantized = tool.quantize(tool.prepare(model, Path()), Path(), [data], tool.settings, [])
     with torch.no_grad():
-        own, theirs = (found(torch.from_numpy(data["x"])) for found in (model, quantized))
-    return float((own - theirs).square().sum() / (own - own.mean(0)).square().sum())
+        own, theirs = (found(torch.from_numpy(data["x"])).numpy() for found in (model, quantized))
+    return lost(own, theirs)
 
 
 @pytest.mark.parametrize(("kind", "made", "read"), INJECTED, ids=[made for _, made, _ in INJECTED])

@@ -227,7 +227,7 @@ def killed_log(self, *given):
     now("between log and history", 2)
 runner.TrialRunner._log = killed_log
 
-inc_tb.tune(HARD, calibration(), evaluate, objectives=[size], logdir=logdir,
+inc_tb.tune(HARD, calibration(), evaluate, objectives=[size], logdir=logdir, rewrite=False,
             quantizer=inc_tb.OnnxRuntimeQuantizer(**SETTINGS), probing=probing)
 print("it was not killed")
 """

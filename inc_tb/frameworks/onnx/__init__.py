@@ -55,7 +55,8 @@ class OnnxFramework(Framework):
         "name_twins": "timer:name_twins", "read_inputs": "adapter:read_inputs", "read_graph": "graph:read_graph",
         "open_results": "model:open_results", "digest_model": "model:digest_model",
         "measure_size": "model:measure_size", "save_model": "model:save_model",
-        "count_macs": "multiplications:count_macs",
+        "count_macs": "multiplications:count_macs", "find_rewrites": "rewrites:find_rewrites",
+        "apply_rewrites": "rewrites:apply_rewrites",
         "quantize_to_ranges": "quantizer:quantize_to_ranges",
     }  # fmt: skip
 

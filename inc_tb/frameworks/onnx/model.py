@@ -261,6 +261,15 @@ def save_model(source: Any, target: Path) -> None:
         onnx.save(source, target)
 
 
+def whole(source: Any) -> onnx.ModelProto:
+    """A copy with all of its weights."""
+    if isinstance(source, str | PathLike):
+        return onnx.load(source)
+    copied = onnx.ModelProto()
+    copied.CopyFrom(source)
+    return copied
+
+
 def with_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The types and shapes that ONNX can tell; it gives up on models that are not valid, which running them reveals."""
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import inspect
 import io
 import logging
@@ -16,6 +17,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -35,11 +37,12 @@ from inc_tb.errors import IncTbError, ModelError, UsageError, first_line
 from inc_tb.frameworks.choices import Choices, check_choices
 from inc_tb.frameworks.formats import Settings
 from inc_tb.frameworks.onnx.formats import CALIBRATORS, TYPES, long_type, nodes_to_exclude
-from inc_tb.frameworks.onnx.model import name_nodes
+from inc_tb.frameworks.onnx.model import name_nodes, whole
+from inc_tb.frameworks.onnx.rewrites import apply_rewrites
 from inc_tb.frameworks.ops import Batch
 from inc_tb.frameworks.registry import describe
 from inc_tb.frameworks.templates import write
-from inc_tb.records import Suggestion
+from inc_tb.records import Rewrite, Suggestion
 
 _CHOICES: Choices = {
     "approach": ("static", "dynamic"),
@@ -74,10 +77,12 @@ class OnnxRuntimeQuantizer:
         symmetric: bool = False,
         preprocess: bool = True,
         op_types: Sequence[str] = (),
+        rewrites: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """Without an `activation_type` a tuning takes the one that this machine's kernels are faster with.
 
-        Only ops of these `op_types` are quantized, or all that the tool can.
+        Only ops of these `op_types` are quantized, or all that the tool can. `rewrites` are inc_tb.Rewrite as plain
+        data, done before anything is quantized.
         """
         self._has_type = activation_type is not None
         activation_type = activation_type or "uint8"
@@ -85,6 +90,7 @@ class OnnxRuntimeQuantizer:
             "approach": approach, "format": format, "calibrator": calibrator, "per_channel": per_channel,
             "reduce_range": reduce_range, "activation_type": activation_type, "weight_type": weight_type,
             "symmetric": symmetric, "preprocess": preprocess, "int16_tensors": [], "op_types": list(op_types),
+            "rewrites": list(rewrites),
         }  # fmt: skip
         check_choices(self.settings, _CHOICES)
         if approach == "static" and weight_type == "uint8" and activation_type != "uint8":
@@ -110,7 +116,7 @@ class OnnxRuntimeQuantizer:
         has_folds = bool(types & _FOLDS)
         if self.settings["preprocess"] and not self._pre_processed(source, target, has_folds):
             self._pre_processed(source, target, has_folds, skip_symbolic_shape=True)
-        proto = _raised(onnx.load(target) if target.exists() else _whole(source))
+        proto = _raised(onnx.load(target) if target.exists() else whole(source))
         name_nodes(proto)
         self._types = sorted({node.op_type for node in proto.graph.node} & _known_types())
         onnx.save(proto, target)
@@ -133,19 +139,22 @@ class OnnxRuntimeQuantizer:
         self, model: Path, target: Path, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
     ) -> None:
         try:
-            with _quiet():
+            with _quiet(), tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
+                rewritten = _rewritten(model, settings["rewrites"], Path(folder))
                 if settings["approach"] == "dynamic":
-                    _dynamic(model, target, settings, keep)
+                    _dynamic(rewritten, target, settings, keep)
                 else:
-                    _static(model, target, calibration, settings, keep, self.ranges_path(settings["calibrator"]))
+                    ranges = self.ranges_path(settings["calibrator"], settings["rewrites"])
+                    _static(rewritten, target, calibration, settings, keep, ranges)
         except IncTbError:
             raise  # the user's data, not the tool
         except Exception as error:  # onnxruntime raises many unrelated classes
             raise ModelError(f"{model}: ONNX Runtime cannot quantize it so: {first_line(error)}") from error
 
-    def ranges_path(self, calibrator: str) -> Path:
+    def ranges_path(self, calibrator: str, rewrites: Sequence[Mapping[str, Any]] = ()) -> Path:
         """Where the ranges are kept that a calibrator has found."""
-        return self._ranges / f"{calibrator}.json"
+        told = hashlib.sha256(msgspec.json.encode(rewrites)).hexdigest()[:16] if rewrites else "as-it-is"
+        return self._ranges / f"{calibrator}-{told}.json"
 
     def recipe(self, settings: Mapping[str, Any], keep: Sequence[str]) -> str:
         is_dynamic = settings["approach"] == "dynamic"
@@ -207,7 +216,7 @@ def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]], **
     save_tensors_data(TensorsData(CalibrationMethod.MinMax, found), tool.ranges_path("minmax"))
     with tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
         source, target = Path(folder, "fp32.onnx"), Path(folder, "int8.onnx")
-        onnx.save(_whole(Path(model) if isinstance(model, str | PathLike) else model), source)
+        onnx.save(whole(Path(model) if isinstance(model, str | PathLike) else model), source)
         try:
             with _quiet():
                 _static(source, target, [], tool.settings, [], tool.ranges_path("minmax"))
@@ -217,6 +226,14 @@ def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]], **
                 "op reads and writes."
             ) from error
         return onnx.load(target)
+
+
+def _rewritten(model: Path, rewrites: Sequence[Mapping[str, Any]], folder: Path) -> Path:
+    if not rewrites:
+        return model
+    target = folder / "rewritten.onnx"
+    onnx.save(apply_rewrites(model, msgspec.convert(rewrites, list[Rewrite])), target)
+    return target
 
 
 def _dynamic(model: Path, target: Path, settings: Mapping[str, Any], keep: Sequence[str]) -> None:
@@ -291,15 +308,6 @@ class _Reader(CalibrationDataReader):  # type: ignore[misc]
 def _load(source: Any) -> onnx.ModelProto:
     """Perhaps without its weights, which may be in another file."""
     return onnx.load(source, load_external_data=False) if isinstance(source, Path) else source
-
-
-def _whole(source: Any) -> onnx.ModelProto:
-    """A copy with all of its weights."""
-    if isinstance(source, Path):
-        return onnx.load(source)
-    copied = onnx.ModelProto()
-    copied.CopyFrom(source)
-    return copied
 
 
 def _raised(proto: onnx.ModelProto) -> onnx.ModelProto:

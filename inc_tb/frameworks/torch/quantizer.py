@@ -94,7 +94,8 @@ class TorchQuantizer:
 
     def outline(self, model: nn.Module, example: Batch, settings: Mapping[str, Any], keep: Sequence[str]) -> nn.Module:
         """The model as `quantize` makes it, with any scales: what is filled with those of one that was saved."""
-        return self._made(model, [example], settings, keep, calibrates=False)
+        told = [{**rewrite, "digest": ""} for rewrite in settings["rewrites"]]  # its weights come later
+        return self._made(model, [example], {**settings, "rewrites": told}, keep, calibrates=False)
 
     def _made(
         self, model: nn.Module, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str], *,

@@ -1,7 +1,6 @@
 """Changes of weights that leave what a model computes as it is, and make it easier to quantize.
 
-A channel that is far larger than the others takes the range of a whole tensor. It is scaled down in the layer that
-makes it, and up in every layer that reads it. Factors are powers of two, which change no digit.
+An outlier channel is scaled down in the layer that makes it, and up in every layer that reads it.
 """
 
 from __future__ import annotations
@@ -10,21 +9,34 @@ import copy
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from inc_tb.errors import ModelError
-from inc_tb.frameworks.ops import Batch
+from inc_tb.frameworks.ops import Array, Batch
 from inc_tb.frameworks.registry import describe
+from inc_tb.frameworks.scaling import (
+    Link,
+    Read,
+    Values,
+    Weights,
+    digest_of,
+    holding,
+    in_turn,
+    is_same,
+    is_spread,
+    offered,
+)
 from inc_tb.frameworks.torch.arguments import call, feeds
 from inc_tb.frameworks.torch.opening import opened
 from inc_tb.frameworks.torch.runners import open_runner
 from inc_tb.frameworks.torch.state import undisturbed
 from inc_tb.frameworks.torch.steps import Step, Trace
-from inc_tb.frameworks.torch.values import outputs_of, plain
+from inc_tb.frameworks.torch.values import outputs_of, plain, to_numpy
 from inc_tb.records import Rewrite, listed
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -39,23 +51,6 @@ _HOMOGENEOUS = {
 }  # fmt: skip
 """A channel that is scaled before is scaled by as much behind, whatever the data; of products, those that mix no
 channels, which the comparison of the results tells."""
-_STRENGTHS = (0.25, 0.5, 0.75, 1.0)
-"""How much of what a channel is larger by goes into the weights."""
-_WORTH = 0.5
-"""What of the error may be left by a change that is worth it."""
-_SAME = 1e-5
-"""Of the largest result: what may differ."""
-_SAMPLES, _ELEMENTS = 8, 1 << 20
-"""Of what is read, kept to try factors on."""
-_LARGEST = 16
-"""Of factors, as a power of two."""
-
-
-class _Link(NamedTuple):
-    """A layer, and all that read what it makes."""
-
-    producer: str
-    readers: tuple[str, ...]
 
 
 def find_rewrites(model: Any, batches: Iterable[Batch]) -> list[Rewrite]:
@@ -70,39 +65,54 @@ def find_rewrites(model: Any, batches: Iterable[Batch]) -> list[Rewrite]:
         with seen:
             for batch in given:
                 call(module, feeds(module, batch))
-        scored = [found for link in links if (found := _offered(module, link, seen)) is not None]
-    rewrites = [rewrite for _, rewrite in sorted(scored, key=lambda found: found[0])]
-    return _holding(module, rewrites, given[0])
+        modules = dict(copy.deepcopy(module).named_modules())
+        rewrites = in_turn(links, partial(_offered, modules, seen), partial(_apply, modules))
+    digested = dict(module.named_modules())
+    rewrites = [msgspec.structs.replace(rewrite, digest=_digest(digested, rewrite.ops)) for rewrite in rewrites]
+    own = _results(module, given[0])
+    return holding(rewrites, lambda tried: is_same(own, _results(apply_rewrites(module, tried), given[0])))
 
 
 def apply_rewrites(model: Any, rewrites: Sequence[Rewrite]) -> nn.Module:
     """A copy with these changes; the names of its modules stay."""
     module = copy.deepcopy(opened(model))
     modules = dict(module.named_modules())
+    for rewrite in rewrites:
+        _check(modules, rewrite, describe(model))
     with torch.no_grad():
         for rewrite in rewrites:
-            _apply(modules, rewrite, describe(model))
+            _apply(modules, rewrite)
     return module
 
 
-def _apply(modules: dict[str, nn.Module], rewrite: Rewrite, name: str) -> None:
+def _check(modules: dict[str, nn.Module], rewrite: Rewrite, name: str) -> None:
     layers = [modules.get(op) for op in rewrite.ops]
-    factors = torch.tensor(rewrite.values, dtype=torch.float64)
-    fits = len(layers) > 1 and layers[0] is not None and _channels(layers[0]) == len(factors)
-    fits = fits and all(isinstance(layer, _READERS) and _takes(layer, len(factors)) for layer in layers[1:])
-    if rewrite.kind not in ("equalize", "smooth") or not fits or not bool((factors > 0).all()):
+    channels = len(rewrite.values)
+    fits = len(layers) > 1 and layers[0] is not None and _channels(layers[0]) == channels
+    fits = fits and all(isinstance(layer, _READERS) and _takes(layer, channels) for layer in layers[1:])
+    fits = fits and rewrite.kind in ("equalize", "smooth") and min(rewrite.values) > 0
+    if not fits or (rewrite.digest and rewrite.digest != _digest(modules, rewrite.ops)):
+        with_these = " with the same weights" if fits else ""
         raise ModelError(
-            f"{name}: has no {listed(rewrite.ops)} of {len(factors)} channels to change so ({rewrite.kind}); "
+            f"{name}: has no {listed(rewrite.ops)} of {channels} channels{with_these} to change so ({rewrite.kind}); "
             "expected the model that the change was found for. Give that one."
         )
-    producer, *readers = layers
+
+
+def _digest(modules: dict[str, nn.Module], ops: Sequence[str]) -> str:
+    return digest_of(to_numpy(tensor) for op in ops for tensor in modules[op].state_dict().values())
+
+
+def _apply(modules: dict[str, nn.Module], rewrite: Rewrite) -> None:
+    factors = torch.tensor(rewrite.values, dtype=torch.float64)
+    producer, *readers = (modules[op] for op in rewrite.ops)
     for tensor, axis in _made_by(producer):
         tensor.div_(_shaped(factors, tensor, axis))
     for reader in readers:
         _scale_read(reader, factors)
 
 
-def _links(module: nn.Module, trace: Trace) -> Iterator[_Link]:
+def _links(module: nn.Module, trace: Trace) -> Iterator[Link]:
     """Layers whose results go to layers alone, through nothing that tells a scaled channel from another."""
     steps = trace.steps
     behind: dict[int, list[Step]] = {step.index: [] for step in steps}
@@ -132,7 +142,8 @@ def _links(module: nn.Module, trace: Trace) -> Iterator[_Link]:
         readers = ends(step.index) if channels > 1 else None
         modules = dict(module.named_modules())
         if readers and all(_takes(modules[reader], channels) for reader in readers):
-            yield _Link(step.path, tuple(dict.fromkeys(readers)))
+            is_norm = isinstance(step.module, nn.LayerNorm | nn.RMSNorm)
+            yield Link(step.path, tuple(dict.fromkeys(readers)), is_norm)
 
 
 def _owned_once(module: nn.Module, steps: Sequence[Step]) -> set[str]:
@@ -164,7 +175,7 @@ def _channels(layer: nn.Module) -> int:
 
 def _takes(layer: nn.Module | None, channels: int) -> bool:
     if isinstance(layer, nn.Linear):
-        return bool(layer.in_features % channels == 0)
+        return is_spread(channels, layer.in_features)
     return isinstance(layer, _CONVOLUTIONS) and layer.in_channels == channels
 
 
@@ -179,16 +190,12 @@ def _made_by(layer: nn.Module | None) -> Iterator[tuple[Tensor, int]]:
 
 def _scale_read(layer: nn.Module | None, factors: Tensor) -> None:
     if isinstance(layer, nn.Linear):
-        layer.weight.mul_(_spread(factors, layer.in_features).to(layer.weight.dtype))
+        each = layer.in_features // len(factors)  # of a flattened image every channel has many features
+        layer.weight.mul_(factors.repeat_interleave(each).to(layer.weight.dtype))
     elif isinstance(layer, _CONVOLUTIONS):
         own = factors.reshape(layer.groups, -1)  # what each group reads
         each = own.repeat_interleave(layer.out_channels // layer.groups, 0).to(layer.weight.dtype)
         layer.weight.mul_(each.reshape(*each.shape, *(1,) * (layer.weight.ndim - 2)))
-
-
-def _spread(factors: Tensor, features: int) -> Tensor:
-    """Of a flattened image every channel has many features."""
-    return factors.repeat_interleave(features // len(factors))
 
 
 def _shaped(factors: Tensor, like: Tensor, axis: int) -> Tensor:
@@ -196,145 +203,67 @@ def _shaped(factors: Tensor, like: Tensor, axis: int) -> Tensor:
 
 
 class _Seen(ExitStack):
-    """What layers read while it is open: the largest of each feature, and some of it."""
+    """The sizes of what layers read while it is open, by feature."""
 
     def __init__(self, module: nn.Module, paths: set[str]) -> None:
         super().__init__()
-        self.largest: dict[str, Tensor] = {}
-        self.some: dict[str, Tensor] = {}
+        self._low: dict[str, Tensor] = {}
+        self._high: dict[str, Tensor] = {}
+        self._squares: dict[str, list[Tensor]] = {}
         modules = dict(module.named_modules())
         for path in sorted(paths):
             self.callback(modules[path].register_forward_pre_hook(partial(self._note, path)).remove)
 
     def _note(self, path: str, layer: nn.Module, args: tuple[Any, ...]) -> None:
         read = plain(args[0])
-        axis = read.ndim - 1 if isinstance(layer, nn.Linear) else 1
-        largest = read.abs().amax([i for i in range(read.ndim) if i != axis])
-        self.largest[path] = torch.maximum(largest, self.largest[path]) if path in self.largest else largest
-        each = max(1, read.numel() // max(1, len(read)))
-        self.some.setdefault(path, read[: max(1, min(_SAMPLES, _ELEMENTS // each))].clone())
+        others = [i for i in range(read.ndim) if i != (read.ndim - 1 if isinstance(layer, nn.Linear) else 1)]
+        low, high = read.amin(others), read.amax(others)
+        self._low[path] = torch.minimum(low, self._low.get(path, low))
+        self._high[path] = torch.maximum(high, self._high.get(path, high))
+        self._squares.setdefault(path, []).append(read.double().square().mean(others))
+
+    def values(self, path: str, channels: int) -> Values | None:
+        """None of a layer that was not run."""
+        if path not in self._low:
+            return None
+        squares = torch.stack(self._squares[path]).mean(0)
+        low, high, energy = (_rows(t, channels) for t in (self._low[path], self._high[path], squares))
+        return Values(low.min(axis=1), high.max(axis=1), energy.mean(axis=1))
 
 
-def _offered(module: nn.Module, link: _Link, seen: _Seen) -> tuple[float, Rewrite] | None:
-    """The factors that leave the least error of rounding, if they are worth it, and what share of it they leave."""
-    if not all(reader in seen.some for reader in link.readers):
-        return None
-    modules = dict(module.named_modules())
-    producer, readers = modules[link.producer], [(modules[r], seen.some[r]) for r in link.readers]
+def _offered(modules: dict[str, nn.Module], seen: _Seen, link: Link) -> tuple[float, Rewrite] | None:
+    producer = modules[link.producer]
     channels = _channels(producer)
-    made = torch.stack([seen.largest[r].reshape(channels, -1).amax(1) for r in link.readers]).amax(0).double()
-    read = torch.stack([_read_weights(layer, channels) for layer, _ in readers]).amax(0)
-    before = _error(producer, readers, torch.ones(channels, dtype=torch.float64))
-    # A channel that shows nothing on these data may still have weights that are far larger than the others'.
-    sizes = [made] if isinstance(producer, _NORMS) else [made, _made_weights(producer)]
-    tried = [_factors(size, read, strength) for size in sizes for strength in _STRENGTHS]
-    errors = [_error(producer, readers, factors) for factors in tried]
-    best = int(np.argmin(errors))
-    if not errors[best] < _WORTH * before:
+    values = [seen.values(reader, channels) for reader in link.readers]
+    read = [
+        Read(Weights.of(_read_weights(modules[r], channels)), v)
+        for r, v in zip(link.readers, values, strict=True) if v is not None
+    ]  # fmt: skip
+    if len(read) < len(values):
         return None
-    kind = "smooth" if isinstance(producer, nn.LayerNorm | nn.RMSNorm) else "equalize"
-    by = best // len(_STRENGTHS)
-    because = _because(link, sizes[by], tried[best], ("results", "weights")[by])
-    ops = [link.producer, *link.readers]
-    return errors[best] / before, Rewrite(kind, ops, because, link.producer, tried[best].tolist())
+    made = None if isinstance(producer, _NORMS) else Weights.of(_made_weights(producer))
+    return offered(link, made, read)
 
 
-def _because(link: _Link, sizes: Tensor, factors: Tensor, what: str) -> str:
-    worst, usual = int(sizes.argmax()), float(sizes.median())
-    ratio = f"{float(sizes[worst]) / usual:.3g} times that of the median channel" if usual > 0 else "most have none"
-    changed = int((factors != 1).sum())
-    return (
-        f"channel {worst} of the {what} of {link.producer} reaches {float(sizes[worst]):.3g}, {ratio}; {changed} of "
-        f"{len(factors)} channels are scaled in {link.producer}, and back in {listed(link.readers)}"
-    )
-
-
-def _factors(made: Tensor, read: Tensor, strength: float) -> Tensor:
-    """Powers of two around 1; a channel that nobody makes or reads is left as it is."""
-    is_live = (made > 0) & (read > 0)
-    logs = torch.where(is_live, strength * made.log2() - (1 - strength) * read.log2(), torch.nan)
-    if not bool(is_live.any()):
-        return torch.ones_like(made)
-    rounded = torch.nan_to_num((logs - logs.nanmedian()).round(), nan=0.0).clamp(-_LARGEST, _LARGEST)
-    return torch.exp2(rounded)
-
-
-def _made_weights(layer: nn.Module) -> Tensor:
-    """The largest weight by which each channel is made."""
+def _made_weights(layer: nn.Module) -> Array:
+    """Those by which each channel is made, one row a channel."""
     weight, axis = next(_made_by(layer))
-    return plain(weight).double().abs().amax([i for i in range(weight.ndim) if i != axis])
+    return _rows(plain(weight).movedim(axis, 0), weight.shape[axis])
 
 
-def _read_weights(layer: nn.Module, channels: int) -> Tensor:
-    """The largest weight by which each channel is read."""
-    weight = plain(layer.weight).double().abs()
+def _read_weights(layer: nn.Module, channels: int) -> Array:
+    """Those by which each channel is read, one row a channel."""
+    weight = plain(layer.weight)
     if isinstance(layer, nn.Linear):
-        return weight.amax(0).reshape(channels, -1).amax(1)
+        return _rows(weight.T, channels)
     by_group = weight.reshape(layer.groups, -1, *weight.shape[1:])
-    return by_group.amax([1, *range(3, by_group.ndim)]).reshape(-1)
+    return _rows(by_group.movedim(2, 1), channels)
 
 
-def _error(producer: nn.Module, readers: Sequence[tuple[nn.Module, Tensor]], factors: Tensor) -> float:
-    """Of what the readers give, relative to it, with one range a tensor of 8 bits."""
-    found = 0.0
-    for layer, some in readers:
-        own = layer(some.to(layer.weight.dtype))
-        scaled = copy.deepcopy(layer)
-        _scale_read(scaled, factors)
-        scaled.weight.copy_(_rounded(scaled.weight, symmetric=True))
-        axis = some.ndim - 1 if isinstance(layer, nn.Linear) else 1
-        read = some / _shaped(_spread(factors, some.shape[axis]), some, axis)
-        theirs = scaled(_rounded(read, symmetric=False).to(layer.weight.dtype))
-        found += float((own - theirs).double().square().sum() / own.double().square().sum().clamp_min(1e-30))
-    return found / len(readers) + _producer_error(producer, readers[0][0], factors)
+def _rows(tensor: Tensor, count: int) -> Array:
+    return np.asarray(tensor.double().reshape(count, -1).numpy())
 
 
-def _producer_error(producer: nn.Module, reader: nn.Module, factors: Tensor) -> float:
-    """Of the weights that make the channels, each by the weight by which it is read."""
-    if isinstance(producer, _NORMS):
-        return 0.0
-    weight, axis = next(_made_by(producer))
-    by = _shaped(factors, weight, axis)
-    lost = (_rounded(weight / by, symmetric=True) * by - weight).double().square()
-    others = [i for i in range(weight.ndim) if i != axis]
-    read = _read_weights(reader, len(factors)).square()
-    whole = float((weight.double().square().sum(others) * read).sum())
-    return float((lost.sum(others) * read).sum()) / whole if whole > 0 else 0.0
-
-
-def _rounded(values: Tensor, *, symmetric: bool) -> Tensor:
-    if symmetric:
-        scale = values.abs().amax().clamp_min(1e-30) / 127
-        return (values / scale).round() * scale
-    low, high = values.amin().clamp_max(0), values.amax().clamp_min(0)
-    scale = ((high - low) / 255).clamp_min(1e-30)
-    return (((values - low) / scale).round()) * scale + low
-
-
-def _holding(module: nn.Module, rewrites: Sequence[Rewrite], batch: Batch) -> list[Rewrite]:
-    """Those that leave the results as they are: all together, or else each by itself."""
-    own = _results(module, batch)
-
-    def holds(tried: Sequence[Rewrite]) -> bool:
-        theirs = _results(apply_rewrites(module, tried), batch)
-        return all(_is_same(a, b) for a, b in zip(own, theirs, strict=True))
-
-    if not rewrites or holds(rewrites):
-        return list(rewrites)
-    kept: list[Rewrite] = []
-    for rewrite in rewrites:
-        if holds([*kept, rewrite]):
-            kept.append(rewrite)
-    return kept
-
-
-def _results(module: nn.Module, batch: Batch) -> list[Tensor]:
+def _results(module: nn.Module, batch: Batch) -> list[Array]:
     with undisturbed(module), torch.no_grad():
-        return [plain(tensor).double() for tensor in outputs_of(call(module, feeds(module, batch)))]
-
-
-def _is_same(one: Tensor, other: Tensor) -> bool:
-    if one.shape != other.shape or not torch.isfinite(one).equal(torch.isfinite(other)):
-        return False
-    one, other = (torch.nan_to_num(t, posinf=0, neginf=0) for t in (one, other))
-    return not one.numel() or bool((one - other).abs().max() <= _SAME * one.abs().max())
+        return [to_numpy(tensor) for tensor in outputs_of(call(module, feeds(module, batch)))]

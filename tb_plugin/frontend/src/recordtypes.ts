@@ -118,6 +118,7 @@ export interface Rewrite {
   because: string;
   tensor?: string;
   values?: number[];
+  digest?: string;
 }
 
 /** What one op gives, sample by sample: little-endian float32, one number for each of the first samples. */

@@ -147,6 +147,9 @@ function keysOf(runs: RunTrial[], part: "objectives" | "config"): string[] {
 
 export function asText(value: unknown): string {
   if (value === undefined || value === null) return "";
+  const kinds = Array.isArray(value) ? value.map((some) => some?.kind) : [];
+  // Of rewrites what they are, without the numbers that redo them.
+  if (kinds.length > 0 && kinds.every((kind) => typeof kind === "string")) return kinds.join(", ");
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 

@@ -60,6 +60,8 @@ test("a config with a key for every op does not become a column each", () => {
 test("config values of any type become text", () => {
   assert.equal(asText(true), "true");
   assert.equal(asText({ bits: 8 }), '{"bits":8}');
+  assert.equal(asText([{ kind: "clamp", values: [1] }, { kind: "smooth" }]), "clamp, smooth");
+  assert.equal(asText(["a", "b"]), '["a","b"]');
   assert.equal(asText(null), "");
 });
 
