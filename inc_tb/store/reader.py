@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -69,6 +69,22 @@ class Run(Shown):
         return self.diagnosis.to_csv(folder)
 
 
+class StoredRecord(NamedTuple):
+    tag: str
+    step: int
+    wall_time: float
+    blobs: list[bytes]
+
+
+def stored_records(folder: Path) -> Iterator[StoredRecord]:
+    """Our records in the event files of a run as they are stored; of equal tag and step the last one holds."""
+    for path in event_files(folder):
+        for event in read_events(path):
+            for value in event.summary.value:
+                if value.metadata.plugin_data.plugin_name == records.PLUGIN:
+                    yield StoredRecord(value.tag, event.step, event.wall_time, list(value.tensor.string_val))
+
+
 def load(run: str | PathLike[str]) -> Run:
     """Read a run back. A file that was cut off is read up to the last whole event."""
     folder = Path(run)
@@ -78,11 +94,8 @@ def load(run: str | PathLike[str]) -> Run:
         )
     found = Run(str(folder))
     stored: dict[int, dict[str, list[bytes]]] = {}
-    for path in event_files(folder):
-        for event in read_events(path):
-            for value in event.summary.value:
-                if value.metadata.plugin_data.plugin_name == records.PLUGIN:
-                    stored.setdefault(event.step, {})[value.tag] = list(value.tensor.string_val)
+    for record in stored_records(folder):
+        stored.setdefault(record.step, {})[record.tag] = record.blobs
     standing: dict[str, list[bytes]] = {}
     for step, tags in sorted(stored.items()):
         standing.update(tags)

@@ -23,6 +23,7 @@ from inc_tb.show.cards.pieces import (
     tag,
     verdict,
 )
+from inc_tb.show.verdict import measured, short_reason
 
 _TOP = 5
 _MARKS: dict[str, Mark] = {"bad": "bad", "watch": "watch", "ok": "good"}
@@ -97,22 +98,14 @@ def _worst(diagnosis: Diagnosis) -> Html:
 
 
 def _judged(diagnosis: Diagnosis, row: int) -> tuple[str, str]:
-    told = [str(diagnosis.ops[name][row]) if name in diagnosis.ops else "" for name in ("verdict", "reason")]
-    ranks = [s.rank for s in diagnosis.suggestions if told[1] and s.because.startswith(told[1])]
-    return marked(told[0], _MARKS.get(told[0], "")), f"suggestion {ranks[0]}" if ranks else told[1]
+    told = str(diagnosis.ops["verdict"][row]) if "verdict" in diagnosis.ops else ""
+    return marked(told, _MARKS.get(told, "")), short_reason(diagnosis, row)
 
 
 def _cure(diagnosis: Diagnosis, first: Suggestion, name: str) -> list[Html]:
     keep = "Instead of keeping in fp32: " if is_setting(diagnosis.framework, diagnosis.ops, first) else "Keep in fp32: "
     found = [line(keep, tag("strong", brief(listed(first.ops, 4), 240)))]
-    measured = [
-        f"{effect.value:.1%} {effect.label}"
-        if effect.unit == "share"
-        else f"{effect.value:,.1f} {effect.unit} {effect.label}"
-        for effect in first.effects
-        if effect.basis == "measured"
-    ]
-    found += [line("Measured: ", "; ".join(measured[:3]))] if measured else []
+    found += [line("Measured: ", "; ".join(measured(first)[:3]))] if measured(first) else []
     tool = next(iter(first.recipes), "")
     return [*found, config(f"Config for {tool}", first.recipe, f"print({name}.suggestions[0].recipe)")]
 
