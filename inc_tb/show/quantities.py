@@ -48,5 +48,5 @@ def _scaled(value: float, step: float, units: Sequence[str]) -> str:
     while abs(value) >= step * 0.99995 and unit < len(units) - 1:
         value /= step
         unit += 1
-    text = f"{value:,.1f}" if abs(value) < 100 and not value.is_integer() else f"{value:,.0f}"
+    text = f"{value:,.1f}" if abs(value) < 100 and value % 1 else f"{value:,.0f}"
     return f"{text} {units[unit]}"

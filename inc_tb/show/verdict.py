@@ -17,9 +17,12 @@ from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.profile import Profile, speedup
 from inc_tb.records import Effect, Suggestion, Trial, listed, plural
 from inc_tb.search.simulation import Comparison
-from inc_tb.show.quantities import duration
+from inc_tb.show.grid import is_free, listed_within
+from inc_tb.show.quantities import duration, quantity, title
+from inc_tb.tuning.loop import Tuned
 
 _LABEL_WIDTH = 6
+_STYLES = {"ok": "bold green", "met": "bold green", "missed": "bold red", "lost": "bold red"}
 
 
 class Line(NamedTuple):
@@ -37,7 +40,7 @@ def verdict_of_diagnosis(
     if first is not None:
         lines += [
             Line("where", where(diagnosis, first)), Line("why", f"{first.rule.replace('_', ' ')}: {first.because}"),
-            Line("cure", action(diagnosis, first) + _gain(first)),
+            Line("cure", _cure(diagnosis, first)),
         ]  # fmt: skip
     elif diagnosis.is_healthy:
         lines = [Line("ok", f"{diagnosis.why_no_suggestion}; {lines[0].text}")]
@@ -68,19 +71,47 @@ def verdict_of_profile(profile: Profile, next_step: str = "") -> list[Line]:
     return [line for line in [*lines, Line("next", next_step)] if line.text]
 
 
+def verdict_of_tuning(tuned: Tuned) -> list[Line]:
+    """Whether the criterion holds, with what, what that costs, and where the model is."""
+    best = tuned.best
+    holds = "The criterion holds" if tuned.met else "The criterion does not hold"
+    figures = (
+        f"{best.name} has {figure(best.accuracy)} (fp32 {figure(tuned.baseline)}, wanted {figure(tuned.target)})"
+    )
+    costs = [f"{title(name)} {quantity(name, value)}" for name, value in best.objectives.items()]
+    lines = [
+        Line("met" if tuned.met else "missed", f"{holds}: {figures}"),
+        Line("why", tuned.reason),
+        Line("kept", f"Kept in fp32: {listed(best.fallback, 12) or 'nothing'}"),
+        Line("costs", ", ".join(costs)),
+        Line("next", f"the model is {tuned.model}" if tuned.model.exists() else ""),
+    ]
+    return [line for line in lines if line.text]
+
+
 def where(diagnosis: Diagnosis, suggestion: Suggestion) -> str:
     others = len(diagnosis.suggestions) - 1
     more = f"; {plural(others, 'more suggestion')}" if others else ""
-    return f"{listed(suggestion.ops, 3)} ({len(suggestion.ops)} of {plural(diagnosis.ops.count, 'op')}){more}"
+    return f"{len(suggestion.ops)} of {plural(diagnosis.ops.count, 'op')}{more}: {listed(suggestion.ops)}"
 
 
-def action(diagnosis: Diagnosis, suggestion: Suggestion, most: int = 3) -> str:
-    """What to do, action first."""
+def action(diagnosis: Diagnosis, suggestion: Suggestion, width: int | None = None) -> str:
+    """What to do, action first; names in so many characters."""
     if is_setting(diagnosis.framework, diagnosis.ops, suggestion):
         tool = next(iter(suggestion.recipes), "")
         labels = [f.recipe.label for f in recipes_for(diagnosis.framework, diagnosis.ops) if f.recipe.tool == tool]
         return f"set {labels[0]}" if labels else "change a setting"
-    return f"keep {listed(suggestion.ops, most)} in fp32"
+    return f"keep {listed_within(suggestion.ops, width)} in fp32"
+
+
+def _cure(diagnosis: Diagnosis, suggestion: Suggestion) -> str:
+    """The line above has the names."""
+    found = measured(suggestion)
+    gain = f": {', '.join(found)} (measured)" if found else ""
+    if is_setting(diagnosis.framework, diagnosis.ops, suggestion):
+        return action(diagnosis, suggestion) + gain
+    count = len(suggestion.ops)
+    return ("keep it in fp32" if count == 1 else f"keep these {count} ops in fp32") + gain
 
 
 def short_reason(diagnosis: Diagnosis, row: int) -> str:
@@ -107,14 +138,19 @@ def trial_text(trial: Trial) -> str:
 
 
 def show_verdict(console: Console, lines: list[Line]) -> None:
-    """A line of the terminal each, as far as there are lines; in files and pipes all of it."""
-    is_free = console._width is None and not console.is_terminal
     for label, told in lines:
-        text = Text(label.ljust(_LABEL_WIDTH), "bold").append(f" {' '.join(told.split())}", "default not bold")
-        if not is_free:
-            text.truncate(console.width, overflow="ellipsis")
-        console.print(text, no_wrap=True, overflow="ignore", crop=False, highlight=False)
+        style = _STYLES.get(label, "bold")
+        fitted_line(
+            console, Text(label.ljust(_LABEL_WIDTH), style).append(f" {' '.join(told.split())}", "default not bold")
+        )
     console.print()
+
+
+def fitted_line(console: Console, text: Text) -> None:
+    """One line of the terminal, whatever that cuts; in files and pipes all of it."""
+    if not is_free(console):
+        text.truncate(console.width, overflow="ellipsis")
+    console.print(text, no_wrap=True, overflow="ignore", crop=False, highlight=False)
 
 
 def _lost(diagnosis: Diagnosis, comparison: Mapping[str, Comparison]) -> str:
@@ -127,9 +163,8 @@ def _lost(diagnosis: Diagnosis, comparison: Mapping[str, Comparison]) -> str:
     if not known.size:
         return diagnosis.verdict
     last = str(diagnosis.ops["name"][known[-1]])
-    return f"{totals[known[-1]]:.1f} dB signal to noise are left at {last}, the last op that was compared"
+    return f"{totals[known[-1]]:.1f} dB signal to noise are left at {last}, the last op compared"
 
 
-def _gain(suggestion: Suggestion) -> str:
-    found = measured(suggestion)
-    return f": {', '.join(found)} (measured)" if found else ""
+def figure(value: float | None) -> str:
+    return "no number" if value is None else f"{value:.6g}"
