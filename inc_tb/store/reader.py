@@ -16,7 +16,7 @@ from inc_tb.measure.by_sample import BySample
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.profile import Profile, stored_profile
 from inc_tb.records import OpTable, Origin, Suggestion, Trial, brief, plural
-from inc_tb.shown import Shown
+from inc_tb.shown import Shown, above
 from inc_tb.store.encoded import OF_DIAGNOSIS, tag_of
 from inc_tb.store.eventfile import event_files, read_events
 
@@ -61,6 +61,13 @@ class Run(Shown):
     @property
     def suggestions(self) -> list[Suggestion]:
         return self.diagnosis.suggestions
+
+    def plot(self, op: str) -> Any:
+        return self.diagnosis.plot(op)
+
+    def show(self, height: int = 800) -> Any:
+        """The Quantization tab in the cell of a notebook, at this run."""
+        return above("tab:show_tab")(Path(self.name), "", height)
 
     def to_pandas(self) -> Any:
         return self.diagnosis.to_pandas()

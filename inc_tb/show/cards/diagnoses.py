@@ -18,14 +18,17 @@ from inc_tb.show.cards.pieces import (
     logging,
     marked,
     notes,
+    picture,
     place,
     table,
     tag,
     verdict,
 )
+from inc_tb.show.plots import drawn
 from inc_tb.show.verdict import measured, short_reason
 
 _TOP = 5
+_BUCKETS = 64
 _MARKS: dict[str, Mark] = {"bad": "bad", "watch": "watch", "ok": "good"}
 
 
@@ -52,7 +55,7 @@ def diagnosis_parts(diagnosis: Diagnosis, name: str) -> list[Html]:
     """The verdict, the worst ops, the first cure and what else there is to know; `name` is what to call it in code."""
     first = diagnosis.suggestions[0] if diagnosis.suggestions else None
     mark: Mark = "bad" if first is not None else "good" if diagnosis.is_healthy else "watch"
-    found = [verdict(mark, _verdict(diagnosis)), _worst(diagnosis)]
+    found = [verdict(mark, _verdict(diagnosis)), _worst(diagnosis), _histogram(diagnosis)]
     if first is not None:
         found += _cure(diagnosis, first, name)
     return [*found, notes(diagnosis.notes)]
@@ -95,6 +98,16 @@ def _worst(diagnosis: Diagnosis) -> Html:
     ]  # fmt: skip
     titles = ["op", "type", *(column.label for column in columns), "verdict", "reason"]
     return table(titles, rows, range(2, 2 + len(columns)))
+
+
+def _histogram(diagnosis: Diagnosis) -> Html:
+    """Of what the worst op writes; or of its weights, where that is all that is known."""
+    worst = diagnosis.worst(1, sort=diagnosis.ranked_by) if diagnosis.ranked_by is not None else []
+    rows = {row.role: row for row in diagnosis.histograms if worst and row.op == diagnosis.ops["name"][worst[0]]}
+    row = rows.get("output") or rows.get("weight")
+    if row is None or not (row.reference or row.quantized):
+        return Html()
+    return picture([drawn(row, 480, 110, _BUCKETS)], f"{row.op} {row.role}")
 
 
 def _judged(diagnosis: Diagnosis, row: int) -> tuple[str, str]:

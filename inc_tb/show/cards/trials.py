@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 from inc_tb.records import Trial, brief, listed, plural
-from inc_tb.show.cards.pieces import Html, card, config, joined, line, marked, notes, place, table, tag, verdict
+from inc_tb.show.cards.pieces import (
+    Html,
+    card,
+    config,
+    joined,
+    line,
+    marked,
+    notes,
+    picture,
+    place,
+    table,
+    tag,
+    verdict,
+)
+from inc_tb.show.quantities import quantity, title
+from inc_tb.show.svg import Point, scatter
 from inc_tb.show.trials import NO_GAIN
 from inc_tb.tuning.loop import Tuned
 
 _TOP = 5
+_MOST_POINTS = 40
 
 
 def tuned_card(tuned: Tuned) -> str:
@@ -19,6 +35,7 @@ def tuned_card(tuned: Tuned) -> str:
     model = [line("The model: ", tag("code", str(tuned.model)))] if tuned.model.exists() else []
     return card(
         "Tuning", about, verdict("good" if tuned.met else "bad", tag("strong", holds), told), _trials(tuned),
+        _chart(tuned),
         *_costs(tuned),
         line("Kept in fp32: ", tag("strong", brief(listed(best.fallback, 4), 240) or "nothing")), notes(best.notes),
         config("Config of the best trial", tuned.recipe, "print(tuned.recipe)"), *model,
@@ -49,6 +66,24 @@ def _trials(tuned: Tuned) -> Html:
     left_out = len(tuned.trials) - len(rows)
     more = line(f"and {plural(left_out, 'earlier trial')}") if left_out > 0 else Html()
     return joined(table(["trial", "accuracy", "drop", "ops in fp32"], rows, (1, 2, 3)), more)
+
+
+def _chart(tuned: Tuned) -> Html:
+    """Accuracy against the first objective, or against the ops in fp32; the best one marked."""
+    known = [trial for trial in tuned.trials if trial.accuracy is not None][-_MOST_POINTS:]
+    name = next(iter(tuned.best.objectives), "")
+    cost = [(trial.objectives.get(name) if name else float(len(trial.fallback)), trial) for trial in known]
+    points = [
+        Point(x, trial.accuracy or 0.0, f"{trial.name}: {_number(trial.accuracy)}", trial.name == tuned.best.name)
+        for x, trial in cost
+        if x is not None
+    ]
+    if len(points) < 2:
+        return Html()
+    ends = [min(point.x for point in points), max(point.x for point in points)]
+    low, high = (quantity(name, x) if name else plural(int(x), "op in fp32", "ops in fp32") for x in ends)
+    heading = f"accuracy by {title(name) or 'ops in fp32'}; the line is the target"
+    return picture([scatter(points, heading, (low, high), level=tuned.target)], heading)
 
 
 def _named(trial: Trial, tuned: Tuned) -> Html:
