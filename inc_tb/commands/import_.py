@@ -196,13 +196,15 @@ def _verdict(imported: Imported) -> list[Line]:
 
 
 def _show_tables(imported: Imported) -> None:
-    from inc_tb.show.diagnoses import show_tables
+    from inc_tb.show.diagnoses import show_tables, write_lists
     from inc_tb.show.profiles import show_times
     from inc_tb.show.trials import show_trials
 
     shown: list[str] = []
     for run in imported.runs:
         if run.has_tensors and run.diagnosis is not None:
+            if run.diagnosis.logged is not None:
+                write_lists(run.diagnosis.logged, run.diagnosis)
             show_tables(out, run.diagnosis, top=6, detail=detail())
             shown += run.diagnosis.notes
         if run.profile is not None:

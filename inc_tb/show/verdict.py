@@ -18,7 +18,7 @@ from inc_tb.profiling.profile import Profile, speedup
 from inc_tb.records import Effect, Suggestion, Trial, listed, plural
 from inc_tb.search.simulation import Comparison
 from inc_tb.show.grid import is_free, listed_within
-from inc_tb.show.quantities import duration, quantity, title
+from inc_tb.show.quantities import duration, number, quantity, title
 from inc_tb.tuning.loop import Tuned
 
 _LABEL_WIDTH = 6
@@ -154,6 +154,9 @@ def fitted_line(console: Console, text: Text) -> None:
 
 
 def _lost(diagnosis: Diagnosis, comparison: Mapping[str, Comparison]) -> str:
+    if diagnosis.tokens is not None:
+        told = f"KL divergence {number(diagnosis.tokens.kl, 3)} nats a token"
+        return f"{told}, the same first choice {diagnosis.tokens.same_top1:.1%}"
     real = comparison.get("real")
     if real is not None:
         same = "" if real.agreement is None else f"; {real.agreement:.1%} of the decisions are the same"

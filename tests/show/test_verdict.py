@@ -12,7 +12,7 @@ from rich.console import Console
 
 import inc_tb
 from inc_tb.profiling.profile import Profile
-from inc_tb.records import Effect, ProfileRow, Trial
+from inc_tb.records import Effect, ProfileRow, Tokens, Trial
 from inc_tb.search.simulation import Comparison
 from inc_tb.show.verdict import (
     Line,
@@ -56,6 +56,12 @@ def test_what_was_measured_at_the_output_is_said(diagnosis: inc_tb.Diagnosis) ->
     assert said["lost"] == "error / signal 0.25 at the output; 80.0% of the decisions are the same"
     assert said["cure"] == "keep these 4 ops in fp32: 99.5% less error at the output (measured)"
     assert "next" not in said
+
+
+def test_of_a_language_model_what_a_reader_notices_is_lost(diagnosis: inc_tb.Diagnosis) -> None:
+    tokens = Tokens("causal", "/head/MatMul", 1024, 8, 0.01234, 0.875, 0.99)
+    said = told(verdict_of_diagnosis(replace(diagnosis, tokens=tokens)))
+    assert said["lost"] == "KL divergence 0.0123 nats a token, the same first choice 87.5%"
 
 
 def test_a_healthy_model_says_so(tmp_path: Path) -> None:
