@@ -78,15 +78,23 @@ def verdict_of_tuning(tuned: Tuned) -> list[Line]:
     figures = (
         f"{best.name} has {figure(best.accuracy)} (fp32 {figure(tuned.baseline)}, wanted {figure(tuned.target)})"
     )
-    costs = [f"{title(name)} {quantity(name, value)}" for name, value in best.objectives.items()]
+    costs = [_cost(best, name) for name in best.objectives]
+    costs += [f"{best.int8_macs:.0%} of the multiplications in int8"] if best.int8_macs is not None else []
     lines = [
         Line("met" if tuned.met else "missed", f"{holds}: {figures}"),
         Line("why", tuned.reason),
         Line("kept", f"Kept in fp32: {listed(best.fallback, 12) or 'nothing'}"),
         Line("costs", ", ".join(costs)),
-        Line("next", f"the model is {tuned.model}" if tuned.model.exists() else ""),
+        Line("model", str(tuned.model) if tuned.model.exists() else ""),
     ]
     return [line for line in lines if line.text]
+
+
+def _cost(trial: Trial, name: str) -> str:
+    """Beside fp32's, where that was measured, too."""
+    fp32 = trial.baseline_objectives.get(name)
+    beside = f" (fp32 {quantity(name, fp32)})" if fp32 is not None else ""
+    return f"{title(name)} {quantity(name, trial.objectives[name])}{beside}"
 
 
 def where(diagnosis: Diagnosis, suggestion: Suggestion) -> str:
