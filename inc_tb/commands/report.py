@@ -7,13 +7,14 @@ from pathlib import Path
 import click
 from rich.markup import escape
 
-from inc_tb.commands.terminal import out, print_json
+from inc_tb.commands.terminal import out, print_json, say
 from inc_tb.errors import DataError, UsageError
 from inc_tb.records import plural
 from inc_tb.show.quantities import size
 from inc_tb.store.eventfile import event_files
 from inc_tb.store.reader import stored_records
 
+_MAILED_BYTES = 25_000_000
 _PAGES, _TEXTS = (".html", ".htm"), (".md", ".markdown")
 
 
@@ -41,6 +42,8 @@ def report(logged: Path, output: Path, as_json: bool) -> None:
         print_json({"path": str(output), "bytes": len(data), "runs": list(folders)})
     else:
         what = f"{plural(len(folders), 'run')}, {size(len(data))}" if output.suffix in _PAGES else "a summary"
+        if len(data) > _MAILED_BYTES:
+            say("That is more than most mail takes: report one run alone, or a summary with -o report.md.")
         out.print(f"Wrote [bold]{escape(str(output))}[/]: {what}.", highlight=False, soft_wrap=True)
 
 
