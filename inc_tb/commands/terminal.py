@@ -73,8 +73,9 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def progress_bar(what: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """A bar on standard error that is gone when the work is done; called with what is done, and perhaps the total and another text.
+    """A bar on standard error that is gone when the work is done.
 
+    Called with what is done, and perhaps the total, and another text.
     Nothing of it is written where standard error is no terminal. What is printed meanwhile goes above the bar, but for
     what goes to a file or a pipe.
     """

@@ -75,11 +75,10 @@ def verdict_of_tuning(tuned: Tuned) -> list[Line]:
     """Whether the criterion holds, with what, what that costs, and where the model is."""
     best = tuned.best
     holds = "The criterion holds" if tuned.met else "The criterion does not hold"
-    figures = (
-        f"{best.name} has {figure(best.accuracy)} (fp32 {figure(tuned.baseline)}, wanted {figure(tuned.target)})"
-    )
+    figures = f"{best.name} has {figure(best.accuracy)} (fp32 {figure(tuned.baseline)}, wanted {figure(tuned.target)})"
     costs = [_cost(best, name) for name in best.objectives]
     costs += [f"{best.int8_macs:.0%} of the multiplications in int8"] if best.int8_macs is not None else []
+    costs += ["int8 does not pay"] if tuned.int8_pays is False else []
     lines = [
         Line("met" if tuned.met else "missed", f"{holds}: {figures}"),
         Line("why", tuned.reason),

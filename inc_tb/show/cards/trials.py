@@ -20,6 +20,7 @@ from inc_tb.show.cards.pieces import (
 from inc_tb.show.quantities import quantity, title
 from inc_tb.show.svg import Point, scatter
 from inc_tb.show.trials import NO_GAIN
+from inc_tb.show.verdict import figure
 from inc_tb.tuning.loop import Tuned
 
 _TOP = 5
@@ -29,8 +30,8 @@ _MOST_POINTS = 40
 def tuned_card(tuned: Tuned) -> str:
     best = tuned.best
     holds = "The criterion holds" if tuned.met else "The criterion does not hold"
-    told = f": {brief(best.name)} has {_number(best.accuracy)} (fp32 {_number(tuned.baseline)}, wanted "
-    told += f"{_number(tuned.target)}). {tuned.reason[:1].upper()}{tuned.reason[1:]}."
+    told = f": {brief(best.name)} has {figure(best.accuracy)} (fp32 {figure(tuned.baseline)}, wanted "
+    told += f"{figure(tuned.target)}). {tuned.reason[:1].upper()}{tuned.reason[1:]}."
     about = f"{plural(len(tuned.trials), 'trial')}, {plural(tuned.evaluations, 'evaluation')} in {tuned.wall_s:.1f} s"
     model = [line("The model: ", tag("code", str(tuned.model)))] if tuned.model.exists() else []
     return card(
@@ -54,15 +55,15 @@ def _costs(tuned: Tuned) -> list[Html]:
 
 
 def trial_line(trial: Trial) -> Html:
-    drop = "" if trial.drop is None else f" (fp32 {_number(trial.baseline)}, drop {_drop(trial)})"
+    drop = "" if trial.drop is None else f" (fp32 {figure(trial.baseline)}, drop {_drop(trial)})"
     kept = f"; {plural(len(trial.fallback), 'op')} in fp32" if trial.fallback else ""
-    return line(tag("strong", brief(trial.name)), f": accuracy {_number(trial.accuracy)}{drop}{kept}")
+    return line(tag("strong", brief(trial.name)), f": accuracy {figure(trial.accuracy)}{drop}{kept}")
 
 
 def _trials(tuned: Tuned) -> Html:
     """The best one and the last ones."""
     last = [trial for trial in tuned.trials[-_TOP:] if trial.name != tuned.best.name]
-    rows = [[_named(t, tuned), _number(t.accuracy), _drop(t), f"{len(t.fallback)}"] for t in (tuned.best, *last)]
+    rows = [[_named(t, tuned), figure(t.accuracy), _drop(t), f"{len(t.fallback)}"] for t in (tuned.best, *last)]
     left_out = len(tuned.trials) - len(rows)
     more = line(f"and {plural(left_out, 'earlier trial')}") if left_out > 0 else Html()
     return joined(table(["trial", "accuracy", "drop", "ops in fp32"], rows, (1, 2, 3)), more)
@@ -74,7 +75,7 @@ def _chart(tuned: Tuned) -> Html:
     name = next(iter(tuned.best.objectives), "")
     cost = [(trial.objectives.get(name) if name else float(len(trial.fallback)), trial) for trial in known]
     points = [
-        Point(x, trial.accuracy or 0.0, f"{trial.name}: {_number(trial.accuracy)}", trial.name == tuned.best.name)
+        Point(x, trial.accuracy or 0.0, f"{trial.name}: {figure(trial.accuracy)}", trial.name == tuned.best.name)
         for x, trial in cost
         if x is not None
     ]
@@ -93,7 +94,3 @@ def _named(trial: Trial, tuned: Tuned) -> Html:
 
 def _drop(trial: Trial) -> str:
     return "–" if trial.drop is None else f"{trial.drop:+.4f}"
-
-
-def _number(value: float | None) -> str:
-    return "no number" if value is None else f"{value:.6g}"
