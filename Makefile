@@ -84,6 +84,7 @@ bench: $(TEST_VENV)/ready browser
 	$(BIN)/python benchmarks/diagnose.py
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python -m benchmarks.page
+	$(BIN)/python -m benchmarks.report
 	$(BIN)/python -m benchmarks.ranking
 	$(BIN)/python -m benchmarks.probe
 	$(BIN)/python -m benchmarks.tune

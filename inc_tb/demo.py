@@ -8,6 +8,7 @@ folded batch norms and long training.
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 import time
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from inc_tb.profiling.profile import Profile
 from inc_tb.profiling.run import profile
 from inc_tb.records import Trial
 from inc_tb.search.probe import probe
-from inc_tb.show.diagnoses import show_diagnosis
+from inc_tb.show.diagnoses import show_diagnosis, write_lists
 from inc_tb.show.trials import show_trials
 from inc_tb.store.writer import SummaryWriter
 
@@ -95,7 +96,9 @@ def run_demo(console: Console, logdir: Path) -> list[Trial]:
         full = times.join(probed.diagnosis)
         with SummaryWriter(logdir / "1-int8") as writer:
             writer.update_diagnosis(full)
-        show_diagnosis(console, full, top=6)
+        write_lists(logdir / "1-int8", full)
+        next_step = f"inc-tb suggest {shlex.quote(str(logdir / '1-int8'))}"
+        show_diagnosis(console, full, top=6, comparison=probed.comparison, next_step=next_step)
 
         by_mse = [full.ops["name"][row] for row in full.worst(2, sort="a_inc_mse")]
         attempt("2-fallback-by-mse", by_mse)

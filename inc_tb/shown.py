@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class Shown:
@@ -13,5 +13,10 @@ class Shown:
     """Where that is made, in inc_tb/show/cards: module:function."""
 
     def _repr_html_(self) -> str:
-        module, _, function = self._card.partition(":")
-        return str(getattr(import_module(f"inc_tb.show.cards.{module}"), function)(self))
+        return str(above(f"cards.{self._card}")(self))
+
+
+def above(place: str) -> Any:
+    """A function of inc_tb/show, as module:function."""
+    module, _, function = place.partition(":")
+    return getattr(import_module(f"inc_tb.show.{module}"), function)

@@ -18,8 +18,9 @@ from werkzeug.datastructures import Headers
 from werkzeug.wrappers import Request, Response
 
 from inc_tb import records
+from tb_plugin.kinds import KINDS
 from tb_plugin.page import Files
-from tb_plugin.source import KINDS, Element, Place, ProviderError, Record, RecordSource, Trouble
+from tb_plugin.source import Element, Place, ProviderError, Record, RecordSource, Trouble
 
 CONTAINER = 1
 """To be raised with every change of what the routes answer: it makes the answers that browsers keep invalid."""

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar, get_args
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import grpc  # type: ignore[import-untyped]
 import msgspec
@@ -22,10 +22,8 @@ from tensorboard.errors import NotFoundError, PublicError
 
 from inc_tb import records
 from inc_tb.records import RecordError
+from tb_plugin.kinds import STANDING, WITH_STEPS
 
-KINDS: tuple[records.Kind, ...] = ("ops", *get_args(records.RowKind))
-WITH_STEPS: tuple[records.Kind, ...] = ("ops", "trial", "profile")
-"""Listed with their steps. The histograms of a large model have a thousand elements, and a step comes with all keys."""
 ALL = 100_000
 KEPT_HEADER_BYTES = 32 << 20
 """As stored. Parsed, a header takes up to nine times that; one with the index of 20,000 ops is over 1 MB."""
@@ -129,9 +127,7 @@ class RecordSource:
             steps = {datum.step: datum for datum in data.get(run, {}).get(_tag(kind), ())}
             if not steps:
                 return Trouble(f"run {run} has no {kind} record. Log one, or choose another run.")
-            # What a later step does not write anew still stands: a probe only adds to the table and the suggestions.
-            stands = kind in ("histograms", "channels", "graph", "suggestions", "samples")
-            standing = [at for at in steps if step is None or at == step or (stands and at < step)]
+            standing = [at for at in steps if step is None or at == step or (kind in STANDING and at < step)]
             if not standing:
                 has = ", ".join(map(str, list(steps)[-10:]))
                 return Trouble(f"run {run} has no {kind} record at step {step}; its last steps are {has}.")

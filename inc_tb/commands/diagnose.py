@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,19 @@ from inc_tb.commands.sharding import Share, as_share, refuse_with_share, share_f
 from inc_tb.commands.terminal import (
     as_model,
     check_folder,
+    detail,
     invite,
     out,
     print_json,
     progress_bar,
+    with_detail,
 )
 from inc_tb.data import open_data, open_for
 from inc_tb.errors import UsageError
 from inc_tb.frameworks.models import open_pair
 from inc_tb.frameworks.registry import framework_of
 from inc_tb.records import plural
+from inc_tb.show.detail import Detail
 from inc_tb.texts import LENGTH, open_text, open_tokenizer
 
 
@@ -96,6 +100,7 @@ from inc_tb.texts import LENGTH, open_text, open_tokenizer
     metavar="K/N",
     help="Measure only every Nth batch, from the Kth on, and leave a file for `inc-tb merge` in LOGDIR/RUN.shards.",
 )
+@with_detail
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def diagnose(
     reference: str, quantized: str, data: str | None, text: Path | None, length: int, tokenizer: str | None,
@@ -111,7 +116,7 @@ def diagnose(
     from inc_tb.measure.op_table import COLUMNS
     from inc_tb.profiling.run import profile
     from inc_tb.search.probe import probe
-    from inc_tb.show.diagnoses import show_diagnosis
+    from inc_tb.show.diagnoses import show_diagnosis, write_lists
     from inc_tb.show.profiles import show_profile
     from inc_tb.show.sorting import find_sorting
     from inc_tb.show.trials import show_comparison
@@ -175,16 +180,21 @@ def diagnose(
             writer.add_profile(times)
             writer.update_diagnosis(found)
     put_tables_above(folder, logdir, found)
+    write_lists(folder, found)
     if csv is not None:
         found.to_csv(csv)
     if as_json:
         more: dict[str, Any] = {"comparison": comparison, "complete": complete} if comparison else {}
         print_json({**found.to_json(), **more, **({"profile": times.to_json()} if times is not None else {})})
         return
-    show_diagnosis(out, found, sort=sort, top=top)
-    if times is not None:
-        show_profile(out, times, top)
-    show_comparison(out, comparison)
+    show_diagnosis(
+        out, found, sort=sort, top=top, detail=detail(), comparison=comparison,
+        next_step=f"inc-tb suggest {shlex.quote(str(folder))}" if found.suggestions else "",
+    )  # fmt: skip
+    if detail() is not Detail.QUIET:
+        if times is not None:
+            show_profile(out, times, top)
+        show_comparison(out, comparison)
     logged = f"{plural(found.ops.count, 'op')} and {plural(found.samples, 'sample')}"
     out.print(f"Logged {logged} to [bold]{escape(shown(folder))}[/]. ", end="")
     invite(logdir)

@@ -7,24 +7,29 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.markup import escape
 
 from inc_tb.commands.runs import run_folder
-from inc_tb.commands.terminal import as_model, check_folder, invite, out, print_json, say
+from inc_tb.commands.terminal import as_model, check_folder, detail, invite, out, print_json, say, with_detail
 from inc_tb.errors import DataError, UsageError
 from inc_tb.frameworks.models import read_graph
 from inc_tb.records import GraphNode, Trial, plural, storable_text
+from inc_tb.show.detail import Detail
 from inc_tb.sources.imported import Imported, ImportedRun
 from inc_tb.sources.imports import find_sources, read_all, read_source
 from inc_tb.sources.logged import log_runs, told
 from inc_tb.sources.neural_compressor.insights import find_registered
 from inc_tb.sources.source import Found
 
+if TYPE_CHECKING:
+    from inc_tb.show.verdict import Line
+
 _PAUSE_S = 0.5
 _SHOWN_TRIALS = 12
+_VERDICT_LINES = 5
 
 
 @click.command("import")
@@ -44,6 +49,7 @@ _SHOWN_TRIALS = 12
     metavar="MODEL",
     help="The fp32 model, for workspaces that do not say which op reads which: a file, a folder, or file.py:function.",
 )
+@with_detail
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def import_(
     path: Path | None, logdir: Path, run: str | None, insights: bool, watch: bool, model: str | None, as_json: bool
@@ -162,18 +168,47 @@ def _follow(
 
 
 def _show(imported: Imported, new: list[ImportedRun], logdir: Path) -> None:
-    from inc_tb.show.diagnoses import show_diagnosis
-    from inc_tb.show.profiles import show_profile
-    from inc_tb.show.trials import show_trials
+    from inc_tb.show.verdict import show_verdict
 
     out.print(f"[bold]{escape(storable_text(str(imported.source)))}[/]", highlight=False)
+    show_verdict(out, _verdict(imported))
+    if detail() is not Detail.QUIET:
+        _show_tables(imported)
+    place = f"[bold]{escape(str(logdir / imported.name))}[/]"
+    ops = plural(imported.ops, "op")
+    many = f"{plural(len(imported.runs), 'run')}, {ops}" if imported.trials else ops
+    logged = f"{len(new)} new of {many}" if imported.trials else many
+    out.print(f"Logged {logged} to {place}.\n" if new else f"Nothing new: {place} has all {many}.\n", highlight=False)
+
+
+def _verdict(imported: Imported) -> list[Line]:
+    """The best trial, and what the first diagnosis or profile says."""
+    from inc_tb.show.verdict import Line, trial_text, verdict_of_diagnosis, verdict_of_profile
+
+    tried = [trial for trial in imported.trials if trial.accuracy is not None]
+    lines = [Line("best", f"{trial_text(min(tried, key=_rank))}, of {plural(len(tried), 'trial')}")] if tried else []
+    for run in imported.runs:
+        if run.has_tensors and run.diagnosis is not None:
+            return [*lines, *verdict_of_diagnosis(run.diagnosis)][:_VERDICT_LINES]
+        if run.profile is not None:
+            return [*lines, *verdict_of_profile(run.profile)][:_VERDICT_LINES]
+    return lines
+
+
+def _show_tables(imported: Imported) -> None:
+    from inc_tb.show.diagnoses import show_tables, write_lists
+    from inc_tb.show.profiles import show_times
+    from inc_tb.show.trials import show_trials
+
     shown: list[str] = []
     for run in imported.runs:
         if run.has_tensors and run.diagnosis is not None:
-            show_diagnosis(out, run.diagnosis, top=6)
+            if run.diagnosis.logged is not None:
+                write_lists(run.diagnosis.logged, run.diagnosis)
+            show_tables(out, run.diagnosis, top=6, detail=detail())
             shown += run.diagnosis.notes
         if run.profile is not None:
-            show_profile(out, run.profile)
+            show_times(out, run.profile)
             shown += run.profile.notes
     trials = imported.trials
     if trials:
@@ -183,11 +218,6 @@ def _show(imported: Imported, new: list[ImportedRun], logdir: Path) -> None:
         out.print(f"The best {_SHOWN_TRIALS} of {len(trials)}; all of them are in the log.", highlight=False)
     for note in (note for note in imported.notes if note not in shown):
         out.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
-    place = f"[bold]{escape(str(logdir / imported.name))}[/]"
-    ops = plural(imported.ops, "op")
-    many = f"{plural(len(imported.runs), 'run')}, {ops}" if trials else ops
-    logged = f"{len(new)} new of {many}" if trials else many
-    out.print(f"Logged {logged} to {place}.\n" if new else f"Nothing new: {place} has all {many}.\n", highlight=False)
 
 
 def _rank(trial: Trial) -> float:

@@ -13,11 +13,13 @@ from inc_tb.commands.terminal import (
     as_model,
     as_sizes,
     check_folder,
+    detail,
     invite,
     out,
     print_json,
     progress_bar,
     say,
+    with_detail,
 )
 from inc_tb.data import open_data
 from inc_tb.errors import UsageError
@@ -25,6 +27,7 @@ from inc_tb.frameworks.models import read_inputs
 from inc_tb.frameworks.registry import framework_of, frameworks
 from inc_tb.profiling.run import profile as measure
 from inc_tb.records import plural
+from inc_tb.show.detail import Detail
 
 
 @click.command()
@@ -52,13 +55,14 @@ from inc_tb.records import plural
     "--run",
     help="Name of the run below the logdir.  [default: that of a diagnosis of the same models, else the file's name]",
 )
-@click.option("--top", default=20, show_default=True, type=click.IntRange(1), metavar="N", help="Rows to print.")
+@click.option("--top", default=10, show_default=True, type=click.IntRange(1), metavar="N", help="Rows to print.")
 @click.option(
     "--trace",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
     help="Write a Chrome trace there, for Perfetto.",
 )
+@with_detail
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def profile(
     model: str, quantized: str | None, data: str, runs: int, warmup: int, threads: int | None,
@@ -110,8 +114,8 @@ def profile(
     if as_json:
         print_json(found.to_json())
         return
-    show_profile(out, found, top)
-    if priced is not None:
+    show_profile(out, found, top, detail())
+    if priced is not None and detail() is not Detail.QUIET:
         show_prices(out, priced.suggestions)
     joined = ", and the times to its diagnosis" if priced is not None else ""
     out.print(f"Logged {plural(len(found.rows) - 1, 'op')} to [bold]{escape(str(folder))}[/]{joined}. ", end="")

@@ -15,7 +15,7 @@ from inc_tb.advise.diagnose import diagnosed, measure_adapted, measured_how
 from inc_tb.advise.given import Given
 from inc_tb.commands.places import Place, as_logdir, as_places
 from inc_tb.commands.runs import name_of, refuse_taken, run_folder
-from inc_tb.commands.terminal import check_folder, invite, out, print_json, progress_bar, say
+from inc_tb.commands.terminal import check_folder, detail, invite, out, print_json, progress_bar, say, with_detail
 from inc_tb.data import Data
 from inc_tb.errors import DataError, UsageError
 from inc_tb.frameworks.protocols import Adapter
@@ -102,6 +102,7 @@ def _share_of(batches: Data, share: Share) -> Iterator[Any]:
 @click.argument("shards", nargs=-1, required=True, callback=as_places)
 @click.option("--logdir", callback=as_logdir, default="nc_workspace", show_default=True)
 @click.option("--run", required=True, help="Name of the run below the logdir.")
+@with_detail
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output, as diagnose does.")
 def merge(shards: tuple[Place, ...], logdir: Path, run: str, as_json: bool) -> None:
     """Make one run of the SHARDS that `inc-tb diagnose --shard` has left: files, or folders of them.
@@ -111,7 +112,7 @@ def merge(shards: tuple[Place, ...], logdir: Path, run: str, as_json: bool) -> N
     """
     from inc_tb.measure.shardfiles import files_of
     from inc_tb.measure.shardfiles import merge as merge_files
-    from inc_tb.show.diagnoses import show_diagnosis
+    from inc_tb.show.diagnoses import show_diagnosis, write_lists
     from inc_tb.store.remote import fetched, shown
     from inc_tb.store.workspace import put_tables_above
     from inc_tb.store.writer import SummaryWriter
@@ -126,9 +127,10 @@ def merge(shards: tuple[Place, ...], logdir: Path, run: str, as_json: bool) -> N
     with SummaryWriter(folder) as writer:
         writer.add_diagnosis(found)
     put_tables_above(folder, logdir, found)
+    write_lists(folder, found)
     if as_json:
         print_json(found.to_json())
         return
-    show_diagnosis(out, found)
+    show_diagnosis(out, found, detail=detail())
     say(f"Logged {plural(found.ops.count, 'op')} and {plural(found.samples, 'sample')} to {shown(folder)}.")
     invite(logdir)

@@ -14,16 +14,62 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from inc_tb import records
 from inc_tb.commands.places import refuse_address
 from inc_tb.data import load_function, split_function
 from inc_tb.errors import IncTbError, ModelError, UsageError
 from inc_tb.frameworks.models import loaded
+from inc_tb.show.detail import Detail
+from inc_tb.show.quantities import number
 
 out = Console(soft_wrap=False)
 err = Console(stderr=True)
+
+
+_DETAIL = "inc_tb.detail"
+
+
+def with_detail(command: Callable[..., Any]) -> Callable[..., Any]:
+    """--quiet and --verbose, the same for all commands; detail() tells which."""
+    for name, level, text in (
+        ("--verbose", Detail.VERBOSE, "Also print every reason and every config."),
+        ("--quiet", Detail.QUIET, "Print the verdict, and nothing while it works."),
+    ):
+        command = click.option(name, is_flag=True, expose_value=False, callback=_remember(level), help=text)(command)
+    return command
+
+
+def _remember(level: Detail) -> Callable[[click.Context, click.Parameter, bool], None]:
+    def remember(context: click.Context, _: click.Parameter, is_given: bool) -> None:
+        if is_given and context.meta.setdefault(_DETAIL, level) is not level:
+            raise UsageError("--quiet and --verbose were given together; expected one of them.")
+
+    return remember
+
+
+def detail() -> Detail:
+    """Of the command that runs."""
+    context = click.get_current_context(silent=True)
+    return Detail.USUAL if context is None else context.meta.get(_DETAIL, Detail.USUAL)
+
+
+class _Rate(ProgressColumn):
+    """How many are done in a second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text(f"{number(speed, 3)}/s" if speed else "", "progress.data.speed")
 
 
 @contextmanager
@@ -31,9 +77,14 @@ def progress_bar(what: str, total: int | None = None) -> Iterator[Callable[..., 
     """A bar on standard error that is gone when the work is done.
 
     Called with what is done, and perhaps the total, and another text.
+    Nothing of it is written where standard error is no terminal. What is printed meanwhile goes above the bar, but for
+    what goes to a file or a pipe.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=err, transient=True, disable=not err.is_terminal or detail() is Detail.QUIET,
+        redirect_stdout=sys.stdout.isatty(),
+    ) as bar:  # fmt: skip
         task = bar.add_task(what, total=total)
 
         def show(done: int, of: int | None = None, text: str = what) -> None:

@@ -12,10 +12,23 @@ import click
 from inc_tb.commands.configured import leave_tool_options, tool_options, with_config
 from inc_tb.commands.quantizing import given_options, quantizer_for, with_tool_options
 from inc_tb.commands.rebuilding import rebuild_trial
-from inc_tb.commands.terminal import as_model, as_sizes, check_folder, err, invite, out, print_json, progress_bar, say
+from inc_tb.commands.terminal import (
+    as_model,
+    as_sizes,
+    check_folder,
+    detail,
+    err,
+    invite,
+    out,
+    print_json,
+    progress_bar,
+    say,
+    with_detail,
+)
 from inc_tb.errors import UsageError
 from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.records import Trial
+from inc_tb.show.detail import Detail
 
 
 @click.command()
@@ -83,6 +96,7 @@ from inc_tb.records import Trial
 @click.option("--resume", is_flag=True, help="Go on with the tuning in the logdir.")
 @click.option("--rebuild", metavar="TRIAL", help="Make the model of a trial once more, such as trial-007.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where --rebuild writes the model.")
+@with_detail
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def tune(
     model: str | None, data: str | None, evaluate: str | None, logdir: Path, rebuild: str | None, output: Path | None,
@@ -144,7 +158,8 @@ def _tune(model: str, data: str, evaluate: str, logdir: Path, as_json: bool, opt
 
     def show_progress(trial: Trial, is_best: bool) -> None:
         nonlocal best
-        show_trial(printed, trial, is_best)
+        if detail() is not Detail.QUIET:
+            show_trial(printed, trial, is_best)
         if is_best and trial.accuracy is not None:
             best = f", best so far {trial.accuracy:.4g}"
 
@@ -159,7 +174,7 @@ def _tune(model: str, data: str, evaluate: str, logdir: Path, as_json: bool, opt
     if as_json:
         print_json(found.to_json())
     else:
-        show_tuned(out, found)
+        show_tuned(out, found, detail())
         invite(logdir)
     return 0 if found.met else 1
 

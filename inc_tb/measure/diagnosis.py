@@ -24,7 +24,7 @@ from inc_tb.records import (
     listed,
     plural,
 )
-from inc_tb.shown import Shown
+from inc_tb.shown import Shown, above
 
 VERDICTS = ("bad", "watch", "ok", "")
 _RANKS = ("sensitivity", "added_sqnr_db", "total_sqnr_db", "w_sqnr_db", "a_inc_mse", "w_inc_mse")
@@ -143,6 +143,14 @@ class Diagnosis(Shown):
         is_part = [unit != name and unit in compared for name, unit in zip(names, units, strict=True)]
         rows = (row for row in np.flatnonzero(is_lost).tolist() if not is_part[row])
         return {str(names[row]): self.ops.why_null("a_mse", row) for row in rows}
+
+    def plot(self, op: str) -> Any:
+        """The histograms and channel ranges of one op: a picture that notebooks show, with .save("op.svg")."""
+        return above("plots:plot_op")(self, op)
+
+    def show(self, height: int = 800) -> Any:
+        """The Quantization tab in the cell of a notebook, at the run that holds this diagnosis."""
+        return above("tab:show_tab")(self.logged, "suggestions" if self.suggestions else "", height)
 
     def to_json(self) -> dict[str, Any]:
         """What `inc-tb diagnose --json` prints."""

@@ -35,7 +35,7 @@ class Column(msgspec.Struct, omit_defaults=True):
         """A value as a sentence has it."""
         if self.unit == "share":
             return f"{value:.1%}"
-        return f"{value:.1f} dB" if self.unit == "dB" else f"{value:.3g}{' µs' if self.unit == 'µs' else ''}"
+        return f"{value:z.1f} dB" if self.unit == "dB" else f"{value:.3g}{' µs' if self.unit == 'µs' else ''}"
 
 
 class OpTable(Mapping[str, npt.NDArray[Any]]):

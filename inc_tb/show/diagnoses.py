@@ -1,25 +1,29 @@
-"""A diagnosis: tables of ops, notes, suggestions with the config to paste."""
+"""A diagnosis: the verdict, tables of ops, notes, suggestions with the config to paste."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
-from inc_tb.advise.configs import is_setting
-from inc_tb.frameworks.patterns import exact_patterns
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.records import listed, plural
+from inc_tb.search.simulation import Comparison
+from inc_tb.show.detail import Detail
 from inc_tb.show.grid import NAME_WIDTH, Name, fits, show_grid
 from inc_tb.show.grid import Column as GridColumn
 from inc_tb.show.names import shorten
-from inc_tb.show.recipes import show_recipe
+from inc_tb.show.quantities import number
 from inc_tb.show.sorting import find_sorting
+from inc_tb.show.suggestions import show_suggestions, write_suggestions
 from inc_tb.show.tokens import show_tokens
+from inc_tb.show.verdict import fitted_line, show_verdict, verdict_of_diagnosis
 
 _ACTIVATIONS = (
     "verdict", "sensitivity", "added_sqnr_db", "arrived_sqnr_db", "total_sqnr_db", "a_mse", "a_min", "a_max", "a_range",
@@ -30,42 +34,45 @@ _WEIGHTS = (
 )  # fmt: skip
 _NEEDED = {"verdict", "a_min", "a_max", "w_min", "w_max", "w_mean", "w_std", "w_var"}
 """And a MSE: in every terminal, as Neural Compressor's summaries have them."""
+_SIDES = {"Activations summary": "compared", "Weights summary": "with weights"}
 _DIGITS = (4, 3)
+_NAMED = 3
+NOT_COMPARED = "not_compared.txt"
 _STYLES = {"bad": "bold red", "watch": "yellow", "ok": "green"}
 
 
-def show_diagnosis(console: Console, diagnosis: Diagnosis, *, sort: str = "added_sqnr_db", top: int = 10) -> None:
+def show_diagnosis(
+    console: Console, diagnosis: Diagnosis, *, sort: str = "added_sqnr_db", top: int = 10,
+    detail: Detail = Detail.USUAL, comparison: Mapping[str, Comparison] | None = None, next_step: str = "",
+) -> None:  # fmt: skip
+    """The verdict first; `comparison` is what a probe has seen at the output."""
+    show_verdict(console, verdict_of_diagnosis(diagnosis, comparison, next_step))
+    if detail is not Detail.QUIET:
+        show_tables(console, diagnosis, sort=sort, top=top, detail=detail)
+
+
+def show_tables(
+    console: Console, diagnosis: Diagnosis, *, sort: str = "added_sqnr_db", top: int = 10,
+    detail: Detail = Detail.USUAL,
+) -> None:  # fmt: skip
+    """All but the verdict."""
     sorting = find_sorting(diagnosis.ops.columns, sort)
     _show_table(console, diagnosis, "Activations summary", _ACTIVATIONS, sorting.activations, top)
     _show_table(console, diagnosis, "Weights summary", _WEIGHTS, sorting.weights, top)
-    _show_missing(console, diagnosis, top)
+    _show_missing(console, diagnosis, detail)
     show_tokens(console, diagnosis.tokens)
     for note in diagnosis.notes:
         console.print(f"[yellow]note:[/] {escape(note)}", highlight=False)
-    _show_suggestions(console, diagnosis)
+    show_suggestions(console, diagnosis, detail)
 
 
-def _show_suggestions(console: Console, diagnosis: Diagnosis, top: int = 5) -> None:
-    suggestions = diagnosis.suggestions
-    if not suggestions:
-        console.print(
-            f"[{'green' if diagnosis.is_healthy else 'yellow'}]No suggestions:[/] {diagnosis.why_no_suggestion}.\n"
-        )
-        return
-    console.print(f"[bold]Suggestions[/] ({len(suggestions)}, worst first)")
-    for s in suggestions[:top]:
-        console.print(f"[bold]{s.rank}. {s.rule.replace('_', ' ')}[/]: {escape(s.because)}.", highlight=False)
-        for effect in (e for e in s.effects if e.basis == "measured"):
-            value = f"{effect.value:.1%}" if effect.unit == "share" else f"{effect.value:,.1f} {effect.unit}"
-            console.print(f"   measured: {value} {effect.label}", highlight=False)
-        keep = "instead of keeping" if is_setting(diagnosis.framework, diagnosis.ops, s) else "keep"
-        ops = listed(exact_patterns(s.ops, diagnosis.ops["name"].tolist())) if s.pattern else listed(s.ops)
-        count = f" ({plural(len(s.ops), 'op')})" if s.pattern else ""
-        console.print(f"   {keep} in fp32: [bold]{escape(ops)}[/]{count}", highlight=False)
-        show_recipe(console, s.recipe)
-    if len(suggestions) > top:
-        console.print(f"   and {len(suggestions) - top} more in the log and with --json")
-    console.print()
+def write_lists(folder: Path, diagnosis: Diagnosis) -> None:
+    """What is too long for a screen, as files in the folder of the run: named where it is spoken of."""
+    if diagnosis.suggestions:
+        write_suggestions(folder, diagnosis)
+    if diagnosis.missing:
+        lines = [f"{name}\t{reason}\n" for name, reason in diagnosis.missing.items()]
+        (folder / NOT_COMPARED).write_text("".join(lines), encoding="utf-8", errors="backslashreplace")
 
 
 def _show_table(
@@ -78,7 +85,9 @@ def _show_table(
         return
     by = diagnosis.ops.column(sort)
     order = "worst first by" if by.better or sort == "verdict" else "by"
-    count = f"{min(top, len(rows))} of {plural(len(rows), 'op')}"
+    total = diagnosis.ops.count
+    count = f"{min(top, len(rows))} of {plural(total, 'op')}"
+    count += f" ({len(rows)} {_SIDES[title]})" if len(rows) < total else ""
     console.print(f"[bold]{title}[/]: {count}, {order} {by.label}", highlight=False)
     empty = {"sensitivity"} if np.isnan(diagnosis.ops["sensitivity"]).all() else set()
     told = [mse if column.endswith("_mse") else column for column in columns if column not in empty or column == sort]
@@ -117,18 +126,27 @@ def _cell(diagnosis: Diagnosis, column: str, row: int, digits: int) -> Text:
     if math.isnan(value):
         return Text("–", "dim")
     spec = diagnosis.ops.column(column)
-    text = f"{value:.1f}" if spec.unit == "dB" else f"{value:.2%}" if spec.unit == "share" else f"{value:.{digits}g}"
+    text = f"{value:z.1f}" if spec.unit == "dB" else f"{value:.2%}" if spec.unit == "share" else number(value, digits)
     low, high = spec.normal or (None, None)
     outside = (low is not None and value < low) or (high is not None and value > high)
     return Text(text, "yellow" if outside else "")
 
 
-def _show_missing(console: Console, diagnosis: Diagnosis, top: int) -> None:
+def _show_missing(console: Console, diagnosis: Diagnosis, detail: Detail) -> None:
+    """The reasons, most frequent first, each with some of its ops."""
     missing = diagnosis.missing
     if not missing:
         return
-    console.print(f"[yellow]{plural(len(missing), 'op')} could not be compared[/]", highlight=False)
-    for name, reason in list(missing.items())[:top]:
-        console.print(f"   {escape(name)}: {escape(reason)}", highlight=False)
-    rest = len(missing) - top
-    console.print(f"   and {rest} more in the log and with --json\n" if rest > 0 else "", highlight=False)
+    of = plural(diagnosis.ops.count, "op")
+    console.print(f"[yellow]{len(missing)} of {of} could not be compared[/]", highlight=False)
+    reasons = Counter(missing.values())
+    most = len(missing) if detail is Detail.VERBOSE else _NAMED
+    for reason, count in reasons.most_common(most):
+        names = [name for name, why in missing.items() if why == reason]
+        told = Text(f"   {listed(names, most)}: {reason}" + (f" ({count})" if count > most else ""))
+        console.print(told, highlight=False) if detail is Detail.VERBOSE else fitted_line(console, told)
+    file = diagnosis.logged / NOT_COMPARED if diagnosis.logged is not None else None
+    if len(missing) > _NAMED and detail is not Detail.VERBOSE:
+        where = escape(str(file)) if file is not None and file.is_file() else "--verbose"
+        console.print(f"   all of them: {where}", highlight=False)
+    console.print()

@@ -67,7 +67,7 @@ def room_for_names(console: Console, columns: Sequence[Column]) -> int:
 
 def fits(console: Console, columns: Sequence[Column]) -> bool:
     """Whether names keep enough room beside the columns that are needed."""
-    return _is_free(console) or room_for_names(console, columns) >= NAME_WIDTH
+    return is_free(console) or room_for_names(console, columns) >= NAME_WIDTH
 
 
 def show_grid(
@@ -84,21 +84,21 @@ def show_grid(
         else:
             spare += column.width + 1
     left = console.width - sum(column.width + 1 for column in shown)
-    width = longest if _is_free(console) else min(longest, max(left, _LEAST))
+    width = longest if is_free(console) else min(longest, max(left, _LEAST))
     width = max(width, len(label))
     heads, rows = _head(label, width, shown), _rows(names, width, shown)
     if last is not None:
-        within = None if _is_free(console) else max(left - width - 1, NAME_WIDTH)
+        within = None if is_free(console) else max(left - width - 1, NAME_WIDTH)
         heads[-1].append(f" {last.label}", "bold")
         for line, listing in zip(rows, last.rows, strict=True):
-            line.append(f" {_listed(listing, within)}")
+            line.append(f" {listed_within(listing, within)}")
     for line in (*heads, *rows):
         line.rstrip()
         console.print(line, no_wrap=True, overflow="ignore", crop=False, highlight=False)
     console.print()
 
 
-def _is_free(console: Console) -> bool:
+def is_free(console: Console) -> bool:
     """Whether no width is known: neither of a terminal, nor from COLUMNS, nor told."""
     return console._width is None and not console.is_terminal
 
@@ -134,8 +134,8 @@ def _padded(cell: Text, column: Column) -> Text:
     return Text(" ").append_text(found)
 
 
-def _listed(names: Sequence[str], width: int | None) -> str:
-    """All of a few; else one and how many more there are."""
+def listed_within(names: Sequence[str], width: int | None) -> str:
+    """All of a few; else, in so many characters, one and how many more there are."""
     found = listed(names)
     if width is None or len(found) <= width or not names:
         return found

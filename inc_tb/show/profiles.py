@@ -11,7 +11,9 @@ from rich.text import Text
 from inc_tb.profiling.benchmark import Speed
 from inc_tb.profiling.profile import Profile, speedup
 from inc_tb.records import ProfileRow, Suggestion, listed, plural
+from inc_tb.show.detail import Detail
 from inc_tb.show.grid import Column, Name, show_grid
+from inc_tb.show.verdict import show_verdict, verdict_of_profile
 
 _SLOWED = 0.15
 """By a profiler, as a share; more is worth a word."""
@@ -52,7 +54,14 @@ def _gain(speed: Speed) -> str:
     return f"{told} (noise)" if speed.differs is False else told
 
 
-def show_profile(console: Console, profile: Profile, top: int = 20) -> None:
+def show_profile(console: Console, profile: Profile, top: int = 10, detail: Detail = Detail.USUAL) -> None:
+    """The verdict first."""
+    show_verdict(console, verdict_of_profile(profile))
+    if detail is not Detail.QUIET:
+        show_times(console, profile, top)
+
+
+def show_times(console: Console, profile: Profile, top: int = 10) -> None:
     """Nodes sorted by total execution time, with share and cumulative share; as many columns as fit."""
     sides, rows = profile.sides, profile.by_time()
     last = sides[-1]

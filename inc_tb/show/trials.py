@@ -9,11 +9,14 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from inc_tb.records import Trial, listed, plural
+from inc_tb.records import Trial, plural
 from inc_tb.search.simulation import Comparison
+from inc_tb.show.detail import Detail
 from inc_tb.show.grid import Column, Lists, Name, show_grid
 from inc_tb.show.profiles import show_benchmark
+from inc_tb.show.quantities import quantity, title
 from inc_tb.show.recipes import show_recipe
+from inc_tb.show.verdict import figure, show_verdict, verdict_of_tuning
 from inc_tb.tuning.loop import Tuned
 from inc_tb.tuning.objectives import LATENCY
 from inc_tb.tuning.standings import FP32
@@ -24,6 +27,8 @@ NO_GAIN = {
 }
 """By whether any meets the criterion."""
 
+_MOST_TRIALS = 20
+
 
 def show_trials(console: Console, trials: Sequence[Trial]) -> None:
     console.print("[bold]Trials[/]")
@@ -33,8 +38,8 @@ def show_trials(console: Console, trials: Sequence[Trial]) -> None:
         Column("drop", "", [Text("" if t.drop is None else f"{t.drop:+.4f}", _style(t)) for t in trials]),
     ]
     for name in objectives:
-        cells = [Text(f"{t.objectives[name]:.4g}" if name in t.objectives else "") for t in trials]
-        columns.append(Column(name.replace("_", " "), "", cells))
+        cells = [Text(quantity(name, t.objectives[name]) if name in t.objectives else "") for t in trials]
+        columns.append(Column(title(name), "", cells))
     kept = Lists("kept in fp32", [trial.fallback for trial in trials])
     show_grid(console, "trial", [Name(trial.name) for trial in trials], columns, kept)
 
@@ -57,34 +62,36 @@ def show_trial(console: Console, trial: Trial, is_best: bool) -> None:
     console.print(f"{escape(trial.name)}  {accuracy}{drop}  {', '.join(told)}{mark}{note}", highlight=False)
 
 
-def show_tuned(console: Console, tuned: Tuned) -> None:
-    console.print()
-    show_trials(console, tuned.trials)
+def show_tuned(console: Console, tuned: Tuned, detail: Detail = Detail.USUAL) -> None:
+    show_verdict(console, verdict_of_tuning(tuned))
+    if detail is Detail.QUIET:
+        return
+    shown = tuned.trials if detail is Detail.VERBOSE or len(tuned.trials) <= _MOST_TRIALS else _chosen(tuned)
+    show_trials(console, shown)
+    if len(shown) < len(tuned.trials):
+        console.print(f"The best and the last of {len(tuned.trials)}; all of them are in the log.\n", highlight=False)
     show_comparison(console, tuned.comparison)
     show_choice(console, tuned)
     if tuned.benchmark:
         show_benchmark(console, tuned.benchmark, f": fp32 against {tuned.best.name} as int8")
-    best = tuned.best
-    style, verdict = ("green", "The criterion holds") if tuned.met else ("red", "The criterion does not hold")
-    console.print(
-        f"[{style}]{verdict}[/]: {escape(best.name)} has {_number(best.accuracy)} (fp32 {_number(tuned.baseline)}, "
-        f"wanted {_number(tuned.target)}). {escape(tuned.reason[:1].upper() + tuned.reason[1:])}.",
-        highlight=False,
-    )
-    told = {name: value for name, value in best.config.items() if value not in ("", []) and name != "rewrites"}
+    told = {name: value for name, value in tuned.best.config.items() if value not in ("", []) and name != "rewrites"}
     settings = ", ".join(f"{name}={value}" for name, value in told.items())
     console.print(f"Settings: {escape(settings)}", highlight=False)
-    for rewrite in best.config.get("rewrites") or ():
+    for rewrite in tuned.best.config.get("rewrites") or ():
         console.print(f"Rewritten in fp32: {escape(rewrite['because'])}", highlight=False)
-    console.print(f"Kept in fp32: [bold]{escape(listed(best.fallback, 12)) or 'nothing'}[/]", highlight=False)
     if tuned.recipe:
         show_recipe(console, tuned.recipe)
-    where = f"The model is [bold]{escape(str(tuned.model))}[/]. " if tuned.model.exists() else ""
     console.print(
-        f"{where}{plural(tuned.quantizations, 'quantization')}, {plural(tuned.evaluations, 'evaluation')}, "
+        f"{plural(tuned.quantizations, 'quantization')}, {plural(tuned.evaluations, 'evaluation')}, "
         f"{plural(tuned.simulations, 'subset')} simulated, {tuned.wall_s:.1f} s.",
         highlight=False,
     )
+
+
+def _chosen(tuned: Tuned) -> list[Trial]:
+    """Of many trials the best one and the last ones, in their order."""
+    last = {trial.name for trial in tuned.trials[-(_MOST_TRIALS - 1) :]}
+    return [trial for trial in tuned.trials if trial.name in last or trial.name == tuned.best.name]
 
 
 def show_choice(console: Console, tuned: Tuned) -> None:
@@ -94,7 +101,7 @@ def show_choice(console: Console, tuned: Tuned) -> None:
     named = dict.fromkeys([FP32, *([plain.name] if plain else []), *tuned.front, tuned.best.name])
     objectives = list(tuned.baseline_objectives)
     table = Table(title="To choose from", title_justify="left", title_style="bold", header_style="bold")
-    for head in ("", "accuracy", "multiplications in int8", *(name.replace("_", " ") for name in objectives), ""):
+    for head in ("", "accuracy", "multiplications in int8", *(title(name) for name in objectives), ""):
         table.add_column(head, justify="left" if not head else "right")
     for name in named:
         trial = every.get(name)
@@ -106,8 +113,8 @@ def show_choice(console: Console, tuned: Tuned) -> None:
             "nothing is better in both" * (name in tuned.front),
         ]  # fmt: skip
         table.add_row(
-            escape(name), _number(accuracy), "–" if share is None else f"{share:.0%}",
-            *(f"{costs[key]:.4g}" if key in costs else "–" for key in objectives), ", ".join(filter(None, marks)),
+            escape(name), figure(accuracy), "–" if share is None else f"{share:.0%}",
+            *(quantity(key, costs[key]) if key in costs else "–" for key in objectives), ", ".join(filter(None, marks)),
         )  # fmt: skip
     console.print(table)
     if tuned.int8_pays is False:
@@ -128,7 +135,3 @@ def show_comparison(console: Console, comparison: Mapping[str, Comparison]) -> N
         if any(value is not None for value in values):
             table.add_row(label, *("–" if value is None else f"{value:.4g}" for value in values))
     console.print(table)
-
-
-def _number(value: float | None) -> str:
-    return "no number" if value is None else f"{value:.6g}"

@@ -22,6 +22,7 @@ from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.measure.histogram import SIDE, edges
 from inc_tb.profiling.profile import Profile, speedup
 from inc_tb.records import GraphNode, HistogramRow, Trial, plural, storable_text
+from inc_tb.store.markdown import code, plain
 from inc_tb.store.summaries import histogram, scalar, text
 
 BUCKETS = 96
@@ -117,9 +118,9 @@ def shown_names(names: Sequence[str]) -> dict[str, str]:
 
 def summary_text(diagnosis: Diagnosis, rows: int = 20) -> Summary.Value:
     samples = plural(diagnosis.samples, "sample")
-    lines = [f"{_code(diagnosis.quantized)} against {_code(diagnosis.reference)}, {samples}", ""]
+    lines = [f"{code(diagnosis.quantized)} against {code(diagnosis.reference)}, {samples}", ""]
     for s in diagnosis.suggestions:
-        lines += [f"#### {s.rank}. {_plain(s.rule)}", "", _plain(s.because), ""]
+        lines += [f"#### {s.rank}. {plain(s.rule)}", "", plain(s.because), ""]
         lines += ["```", s.recipe, "```", ""] if s.recipe else []
     if not diagnosis.suggestions:
         lines += ["No op stands out.", ""]
@@ -128,14 +129,14 @@ def summary_text(diagnosis: Diagnosis, rows: int = 20) -> Summary.Value:
     lines.append("|" + "---|" * len(columns))
     for row in diagnosis.worst(rows):
         values = [diagnosis.ops[c][row] for c in columns]
-        lines.append("| " + " | ".join([_code(values[0]), *map(_cell, values[1:])]) + " |")
-    lines += ["", *(f"* {_plain(note)}" for note in diagnosis.notes)]
-    lines += [f"* not compared: {_code(name)}, {_plain(reason)}" for name, reason in diagnosis.missing.items()]
+        lines.append("| " + " | ".join([code(values[0]), *map(_cell, values[1:])]) + " |")
+    lines += ["", *(f"* {plain(note)}" for note in diagnosis.notes)]
+    lines += [f"* not compared: {code(name)}, {plain(reason)}" for name, reason in diagnosis.missing.items()]
     return text("diagnosis", "\n".join(lines))
 
 
 def reference_text(diagnosis: Diagnosis) -> Summary.Value:
-    return text("reference", f"{_code(diagnosis.reference)}, with which the trials beside this run are compared")
+    return text("reference", f"{code(diagnosis.reference)}, with which the trials beside this run are compared")
 
 
 def trial_scalars(trial: Trial) -> list[Summary.Value]:
@@ -231,9 +232,9 @@ def profile_text(profile: Profile, rows: int = 20) -> Summary.Value:
     for row, share, _ in profile.by_time()[:rows]:
         times = [getattr(row, f"{side}_us") for side in sides]
         cells = [*("" if us is None else f"{us:.1f}" for us in times), f"{row.convert_us:.1f}", f"{share:.1%}"]
-        name = _code(row.op) if row.op else "outside of all ops"
-        lines.append(f"| {name} | {_plain(row.type)} | " + " | ".join(cells) + " |")
-    lines += ["", *(f"* {_plain(note)}" for note in profile.notes)]
+        name = code(row.op) if row.op else "outside of all ops"
+        lines.append(f"| {name} | {plain(row.type)} | " + " | ".join(cells) + " |")
+    lines += ["", *(f"* {plain(note)}" for note in profile.notes)]
     return text("profile", "\n".join(lines))
 
 
@@ -304,15 +305,5 @@ def _heading(diagnosis: Diagnosis, column: str) -> str:
     return f"{found.label} ({found.unit})" if found.unit else found.label
 
 
-def _code(words: str) -> str:
-    """Literally, in a line of Markdown."""
-    line = " ".join(words.split()) or "(no name)"
-    return f"`` {line} ``" if "`" in line else f"`{line}`"
-
-
-def _plain(words: str) -> str:
-    return re.sub(r"([\\`*_\[\]#|])", r"\\\1", words).replace("<", "&lt;")
-
-
 def _cell(value: object) -> str:
-    return _plain(value) if isinstance(value, str) else "" if value != value else f"{value:.1f}"
+    return plain(value) if isinstance(value, str) else "" if value != value else f"{value:.1f}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from inc_tb.measure.by_sample import BySample
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.profile import Profile, stored_profile
 from inc_tb.records import OpTable, Origin, Suggestion, Trial, brief, plural
-from inc_tb.shown import Shown
+from inc_tb.shown import Shown, above
 from inc_tb.store.encoded import OF_DIAGNOSIS, tag_of
 from inc_tb.store.eventfile import event_files, read_events
 from inc_tb.store.remote import fetched, is_remote
@@ -63,11 +63,34 @@ class Run(Shown):
     def suggestions(self) -> list[Suggestion]:
         return self.diagnosis.suggestions
 
+    def plot(self, op: str) -> Any:
+        return self.diagnosis.plot(op)
+
+    def show(self, height: int = 800) -> Any:
+        """The Quantization tab in the cell of a notebook, at this run."""
+        return above("tab:show_tab")(Path(self.name), "", height)
+
     def to_pandas(self) -> Any:
         return self.diagnosis.to_pandas()
 
     def to_csv(self, folder: str | PathLike[str]) -> list[Path]:
         return self.diagnosis.to_csv(folder)
+
+
+class StoredRecord(NamedTuple):
+    tag: str
+    step: int
+    wall_time: float
+    blobs: list[bytes]
+
+
+def stored_records(folder: Path) -> Iterator[StoredRecord]:
+    """Our records in the event files of a run as they are stored; of equal tag and step the last one holds."""
+    for path in event_files(folder):
+        for event in read_events(path):
+            for value in event.summary.value:
+                if value.metadata.plugin_data.plugin_name == records.PLUGIN:
+                    yield StoredRecord(value.tag, event.step, event.wall_time, list(value.tensor.string_val))
 
 
 def load(run: str | PathLike[str]) -> Run:
@@ -90,11 +113,8 @@ def _load(folder: Path, name: str) -> Run:
         )
     found = Run(name)
     stored: dict[int, dict[str, list[bytes]]] = {}
-    for path in event_files(folder):
-        for event in read_events(path):
-            for value in event.summary.value:
-                if value.metadata.plugin_data.plugin_name == records.PLUGIN:
-                    stored.setdefault(event.step, {})[value.tag] = list(value.tensor.string_val)
+    for record in stored_records(folder):
+        stored.setdefault(record.step, {})[record.tag] = record.blobs
     standing: dict[str, list[bytes]] = {}
     for step, tags in sorted(stored.items()):
         standing.update(tags)

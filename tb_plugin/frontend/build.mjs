@@ -18,11 +18,9 @@ const given = process.argv.slice(2).find((argument) => !argument.startsWith("--"
 const target = given ? resolve(given) : join(here, "..", "static");
 
 async function build(folder) {
-  const { metafile } = await esbuild.build({
-    entryPoints: ["src/index.tsx"],
+  const shared = {
     outdir: folder,
     bundle: true,
-    splitting: true,
     format: "esm",
     target: "es2024",
     minify: true,
@@ -30,10 +28,17 @@ async function build(folder) {
     jsxImportSource: "preact",
     legalComments: "none", // all of them are in THIRD_PARTY.txt
     loader: { ".css": "text" },
-    chunkNames: "[name]-[hash]",
     absWorkingDir: here,
+  };
+  const { metafile } = await esbuild.build({
+    ...shared,
+    entryPoints: ["src/index.tsx"],
+    splitting: true,
+    chunkNames: "[name]-[hash]",
     metafile: true,
   });
+  // A page that is opened from disk may import nothing: everything in one module, which tb_plugin/report.py puts inline.
+  await esbuild.build({ ...shared, entryPoints: ["src/report.tsx"] });
   // The layout of graphs runs in a worker, which the page's security policy allows from a file only.
   cpSync(join(here, "node_modules/elkjs/lib/elk-worker.min.js"), join(folder, "elk-worker.js"));
   writeFileSync(join(folder, "THIRD_PARTY.txt"), licenses(Object.keys(metafile.inputs)));

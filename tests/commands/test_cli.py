@@ -36,15 +36,21 @@ def data(tmp_path: Path) -> Path:
 def test_diagnose_prints_tables_and_the_suggestion(tmp_path: Path, data: Path, quantized: Callable[..., Path]) -> None:
     done = run("diagnose", DATA / "hard.onnx", quantized("hard"), "--data", data, "--run", "first", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    text = done.stdout
+    verdict, _, text = done.stdout.partition("\n\n")
+    assert [line.split()[0] for line in verdict.splitlines()] == ["lost", "where", "why", "cure", "next"]
+    assert "outlier channels: " in verdict
+    assert verdict.endswith("next   inc-tb suggest nc_workspace/first")
     assert text.index("Activations summary") < text.index("Weights summary") < text.index("Suggestions")
-    assert "keep in fp32: /conv1/Conv" in text
+    assert "\n 1. keep /conv1/Conv" in text
     assert "nodes_to_exclude" in text
     assert "could not be compared" not in text
     assert "tensorboard --logdir nc_workspace" in text
     assert widest(text) <= 100
     logged = inc_tb.load(tmp_path / "nc_workspace" / "first")
     assert logged.diagnosis.samples == 64
+    written = (tmp_path / "nc_workspace" / "first" / "suggestions.txt").read_text()
+    assert all(f"{s.because}.\n" in written for s in logged.suggestions)
+    assert "nc_workspace/first/suggestions.txt" in text
     assert logged.suggestions[0].rule == "outlier_channels"
 
 
@@ -53,7 +59,22 @@ def test_tables_fit_the_terminal(tmp_path: Path, data: Path, quantized: Callable
     arguments = ("--data", data, "--sort", "a_mse", "--top", 3)
     done = run("diagnose", DATA / "hard.onnx", quantized("hard"), *arguments, cwd=tmp_path, columns=columns)
     assert widest(done.stdout) <= columns
-    assert "3 of 11 ops, worst first by output MSE" in done.stdout
+    assert "3 of 17 ops (11 compared), worst first by output MSE" in done.stdout
+
+
+def test_the_verdict_alone_or_everything(tmp_path: Path, data: Path, quantized: Callable[..., Path]) -> None:
+    arguments = ("diagnose", DATA / "hard.onnx", quantized("hard"), "--data", data)
+    quiet = run(*arguments, "--quiet", cwd=tmp_path).stdout
+    assert [line.split()[0] for line in quiet.splitlines() if line][:6] == [
+        "lost", "where", "why", "cure", "next", "Logged",
+    ]  # fmt: skip
+    verbose = run(*arguments, "--verbose", cwd=tmp_path).stdout
+    because = verbose.partition("Suggestions (")[2]
+    assert "1. outlier channels: " in because
+    assert "suggestions.txt" not in verbose
+    both = run(*arguments, "--verbose", "--quiet", cwd=tmp_path)
+    assert (both.returncode, both.stdout) == (2, "")
+    assert "--quiet and --verbose were given together" in both.stderr
 
 
 def test_the_command_to_copy_works_without_the_venv_and_is_as_short_as_can_be(

@@ -33,6 +33,8 @@ HARD, CLEAN = DATA / "hard.onnx", DATA / "clean.onnx"
 HOSTILE = "<script>alert('x')</script>&\"\n\ud800\x00" + "x" * 5000
 _LINE, _CARD = 700, 12_000
 _VOID = {"br", "hr", "img"}
+_DRAWN = {"svg", "g", "path", "text", "circle", "title"}
+"""Of charts."""
 
 
 class Card(HTMLParser):
@@ -52,7 +54,9 @@ class Card(HTMLParser):
         self.tags.append(tag)
         self._open += [] if tag in _VOID else [tag]
         named = dict(attrs)
-        assert set(named) <= {"style", "href", "target", "rel"}
+        if tag not in _DRAWN:
+            assert set(named) <= {"style", "href", "target", "rel"}
+        assert not any(name.startswith("on") for name in named)
         self.links += [named["href"] or ""] if "href" in named else []
 
     def handle_endtag(self, tag: str) -> None:
@@ -67,7 +71,9 @@ def card(result: Any, most: int = _CARD) -> Card:
     html = result._repr_html_()
     assert len(html.encode()) < most
     found = Card(html)
-    assert set(found.tags) <= set("div strong em span code pre a table thead tbody tr th td details summary".split())
+    assert set(found.tags) - _DRAWN <= set(
+        "div strong em span code pre a table thead tbody tr th td details summary".split()
+    )
     assert "url(" not in html
     assert all(link.startswith("http://localhost:6006/#quantization") for link in found.links)
     line = repr(result)
@@ -98,6 +104,15 @@ def many() -> inc_tb.Diagnosis:
 @pytest.fixture
 def found(quantized: Callable[..., Path]) -> inc_tb.Diagnosis:
     return inc_tb.diagnose(HARD, quantized("hard"), digits(16))
+
+
+def test_cards_have_a_chart(found: inc_tb.Diagnosis, quantized: Callable[..., Path]) -> None:
+    worst = str(found.ops["name"][found.worst(1, sort=found.ranked_by or "")[0]])
+    assert card(found).tags.count("svg") == 1
+    assert f"{worst} output" in card(found).text
+    assert card(replace(found, histograms=[])).tags.count("svg") == 0
+    times = make_profile(make_diagnosis(20).graph)
+    assert card(times).tags.count("svg") == 1
 
 
 def test_a_diagnosis_shows_the_verdict_the_worst_op_and_the_first_cure(found: inc_tb.Diagnosis) -> None:

@@ -71,7 +71,7 @@ def test_lists_say_how_many_more_there_are() -> None:
     show_trials(Console(file=out, width=80), trials)
     title, *_, first, second = out.getvalue().rstrip().splitlines()
     assert title == "Trials"
-    assert first.split() == ["trial-001", "0.5000", "+0.4000", "1.235e+04", "65.43"]
+    assert first.split() == ["trial-001", "0.5000", "+0.4000", "12.3", "GB", "65.4", "ms"]
     assert second.endswith("MatMul and 2 more")
     assert max(map(len, (first, second))) <= 80
 

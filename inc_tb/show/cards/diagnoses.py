@@ -18,13 +18,17 @@ from inc_tb.show.cards.pieces import (
     logging,
     marked,
     notes,
+    picture,
     place,
     table,
     tag,
     verdict,
 )
+from inc_tb.show.plots import drawn
+from inc_tb.show.verdict import measured, short_reason
 
 _TOP = 5
+_BUCKETS = 64
 _MARKS: dict[str, Mark] = {"bad": "bad", "watch": "watch", "ok": "good"}
 
 
@@ -51,7 +55,7 @@ def diagnosis_parts(diagnosis: Diagnosis, name: str) -> list[Html]:
     """The verdict, the worst ops, the first cure and what else there is to know; `name` is what to call it in code."""
     first = diagnosis.suggestions[0] if diagnosis.suggestions else None
     mark: Mark = "bad" if first is not None else "good" if diagnosis.is_healthy else "watch"
-    found = [verdict(mark, _verdict(diagnosis)), _worst(diagnosis)]
+    found = [verdict(mark, _verdict(diagnosis)), _worst(diagnosis), _histogram(diagnosis)]
     if first is not None:
         found += _cure(diagnosis, first, name)
     return [*found, notes(diagnosis.notes)]
@@ -96,23 +100,25 @@ def _worst(diagnosis: Diagnosis) -> Html:
     return table(titles, rows, range(2, 2 + len(columns)))
 
 
+def _histogram(diagnosis: Diagnosis) -> Html:
+    """Of what the worst op writes; or of its weights, where that is all that is known."""
+    worst = diagnosis.worst(1, sort=diagnosis.ranked_by) if diagnosis.ranked_by is not None else []
+    rows = {row.role: row for row in diagnosis.histograms if worst and row.op == diagnosis.ops["name"][worst[0]]}
+    row = rows.get("output") or rows.get("weight")
+    if row is None or not (row.reference or row.quantized):
+        return Html()
+    return picture([drawn(row, 480, 110, _BUCKETS)], f"{row.op} {row.role}")
+
+
 def _judged(diagnosis: Diagnosis, row: int) -> tuple[str, str]:
-    told = [str(diagnosis.ops[name][row]) if name in diagnosis.ops else "" for name in ("verdict", "reason")]
-    ranks = [s.rank for s in diagnosis.suggestions if told[1] and s.because.startswith(told[1])]
-    return marked(told[0], _MARKS.get(told[0], "")), f"suggestion {ranks[0]}" if ranks else told[1]
+    told = str(diagnosis.ops["verdict"][row]) if "verdict" in diagnosis.ops else ""
+    return marked(told, _MARKS.get(told, "")), short_reason(diagnosis, row)
 
 
 def _cure(diagnosis: Diagnosis, first: Suggestion, name: str) -> list[Html]:
     keep = "Instead of keeping in fp32: " if is_setting(diagnosis.framework, diagnosis.ops, first) else "Keep in fp32: "
     found = [line(keep, tag("strong", brief(listed(first.ops, 4), 240)))]
-    measured = [
-        f"{effect.value:.1%} {effect.label}"
-        if effect.unit == "share"
-        else f"{effect.value:,.1f} {effect.unit} {effect.label}"
-        for effect in first.effects
-        if effect.basis == "measured"
-    ]
-    found += [line("Measured: ", "; ".join(measured[:3]))] if measured else []
+    found += [line("Measured: ", "; ".join(measured(first)[:3]))] if measured(first) else []
     tool = next(iter(first.recipes), "")
     return [*found, config(f"Config for {tool}", first.recipe, f"print({name}.suggestions[0].recipe)")]
 

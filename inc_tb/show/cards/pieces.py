@@ -13,6 +13,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from inc_tb.records import brief, plural
+from inc_tb.show.svg import Chart, svg
 
 Mark = Literal["good", "watch", "bad", ""]
 _MOST_TEXT = 400
@@ -104,12 +105,20 @@ def logging(call: str) -> Html:
     )
 
 
-def place(logdir: Path, view: str = "", run: str = "") -> Html:
-    """How to see what is logged; `view` is a tab of the page, "" its first."""
+def address(view: str = "", run: str = "") -> str:
+    """What follows TensorBoard's own address; `view` is a tab of the page, "" its first."""
     shown = {"view": view, "run": run}
-    query = "".join(
+    return "#quantization" + "".join(
         f"&p.quantization.{key}={quote(brief(value, 200), safe='')}" for key, value in shown.items() if value
     )
-    link = f'<a href="{escape(_URL + "#quantization" + query)}" target="_blank" rel="noopener">Quantization tab</a>'
+
+
+def picture(charts: Sequence[Chart], title: str) -> Html:
+    return Html(f'<div style="margin:.5em 0">{svg(charts, title)}</div>') if charts else Html()
+
+
+def place(logdir: Path, view: str = "", run: str = "") -> Html:
+    """How to see what is logged; `view` is a tab of the page, "" its first."""
+    link = f'<a href="{escape(_URL + address(view, run))}" target="_blank" rel="noopener">Quantization tab</a>'
     command = tag("code", f"tensorboard --logdir {shlex.quote(str(logdir))}")
     return line("In TensorBoard: ", command, ", then its ", Html(link), " (on this machine, at its usual port)")

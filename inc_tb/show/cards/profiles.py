@@ -6,8 +6,10 @@ from rich.text import Text
 
 from inc_tb.profiling.profile import Profile
 from inc_tb.records import ProfileRow, brief, plural
-from inc_tb.show.cards.pieces import Html, Mark, card, joined, line, logging, notes, place, table, verdict
+from inc_tb.show.cards.pieces import Html, Mark, card, joined, line, logging, notes, picture, place, table, verdict
 from inc_tb.show.profiles import verdict as compared
+from inc_tb.show.svg import Bar
+from inc_tb.show.svg import bars as chart_of
 
 _TOP = 5
 
@@ -31,8 +33,14 @@ def profile_parts(profile: Profile) -> list[Html]:
         [_name(row), brief(row.type, 30), *(_us(getattr(row, f"{side}_us")) for side in sides), f"{share:.1%}"]
         for row, share, _ in profile.by_time()[:_TOP]
     ]
+    bars = [
+        Bar(_name(row), [getattr(row, f"{side}_us") for side in sides], f"{share:.0%}")
+        for row, share, _ in profile.by_time()[:_TOP]
+    ]
+    title = f"time of the slowest ops in {' and '.join(sides)}, share of {sides[-1]}"
+    chart = picture([chart_of(bars, title)], title) if bars else Html()
     titles = ["op", "type", *(f"{side}, µs" for side in sides), f"share of {sides[-1]}"]
-    return [*found, table(titles, rows, range(2, len(titles))), notes(profile.notes)]
+    return [*found, table(titles, rows, range(2, len(titles))), chart, notes(profile.notes)]
 
 
 def _mark(total: ProfileRow) -> Mark:

@@ -1,12 +1,12 @@
 // The server's routes as signals that fill themselves. The only module that fetches.
 
 import { batch, type Signal } from "@preact/signals";
+import type { Answers, RunInfo } from "./answers.ts";
 import { Batch, type Query, type RunAt, runQuery, stepQuery } from "./batch.ts";
 import { failed, type Loadable, ready } from "./loadable.ts";
 import {
   type ChannelRow,
   type Column,
-  type Container,
   gunzip,
   type HistogramRow,
   type Meta,
@@ -20,18 +20,23 @@ import {
 } from "./records.ts";
 import { resource } from "./resource.ts";
 
+export type { RunInfo } from "./answers.ts";
 export type { RunAt } from "./batch.ts";
 export { forgetFailures } from "./resource.ts";
 
-export interface RunInfo {
-  name: string;
-  kinds: Record<string, { version: number | null; steps?: number[]; wall_time: number }>;
+const server: Answers = {
+  runs: async () => (await (await get("runs", [])).json()).runs,
+  container: async (route, query) => readContainer(await (await get(route, query)).arrayBuffer()),
+};
+let answers = server;
+
+/** Of a page that is not TensorBoard's; to be said before anything is asked. */
+export function answerFrom(others: Answers): void {
+  answers = others;
 }
 
-const base = new URL("..", import.meta.url);
-
-export async function fetchRuns(): Promise<RunInfo[]> {
-  return (await (await get("runs", [])).json()).runs;
+export function fetchRuns(): Promise<RunInfo[]> {
+  return answers.runs();
 }
 
 interface Settled<T> {
@@ -87,7 +92,7 @@ async function answer<T, Wanted extends Settled<T>>(
   const found = new Map<string, Loadable<T>>();
   let missing: Loadable<T> = failed("the server sent no answer for it");
   try {
-    const { parts, blobs } = await getContainer(route, query);
+    const { parts, blobs } = await answers.container(route, query);
     const zipped = new Map<number, Promise<ArrayBuffer>>();
     const unzipped = (blob: number) => {
       if (!zipped.has(blob)) zipped.set(blob, gunzip(blobs[blob]!));
@@ -116,7 +121,7 @@ export function column(at: RunAt, name: string): Signal<Loadable<Column>> {
 export function header(at: RunAt): Signal<Loadable<TableHeader>> {
   return resource(`header ${at.step} ${at.run}`, at, (settle) =>
     load(settle, async () => {
-      const { headers } = await getContainer("columns", [...runQuery(at), ["header", "1"], ...stepQuery(at)]);
+      const { headers } = await answers.container("columns", [...runQuery(at), ["header", "1"], ...stepQuery(at)]);
       const found = headers![0]!;
       if ("error" in found) throw new Error(found.error);
       return found;
@@ -142,7 +147,7 @@ export function channels(at: RunAt, op: string): Signal<Loadable<ChannelRow[]>> 
 function rowsOfOp<T extends { op: string }>(route: string, at: RunAt, op: string): Signal<Loadable<T[]>> {
   return resource(`${route} ${at.step} ${at.run} ${op}`, at, (settle) =>
     load(settle, async () => {
-      const { parts, blobs } = await getContainer(route, [...runQuery(at), ["op", op], ...stepQuery(at)]);
+      const { parts, blobs } = await answers.container(route, [...runQuery(at), ["op", op], ...stepQuery(at)]);
       const part = parts[0]!;
       if (part.error !== undefined) throw new Error(part.error);
       const rows = readRows<T>([await gunzip(blobs[part.blob!]!)]);
@@ -167,12 +172,8 @@ function broken(error: unknown): Loadable<never> {
   return failed(`what the server sent cannot be read (${explain(error)})`);
 }
 
-async function getContainer(route: string, query: Query): Promise<Container> {
-  return readContainer(await (await get(route, query)).arrayBuffer());
-}
-
 async function get(route: string, query: Query): Promise<Response> {
-  const url = new URL(route, base);
+  const url = new URL(`../${route}`, import.meta.url);
   url.search = new URLSearchParams(query).toString();
   const response = await fetch(url).catch(() => {
     throw new Error("TensorBoard does not answer. Is it still running?");

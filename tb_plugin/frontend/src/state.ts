@@ -6,7 +6,7 @@ import { recall, remember } from "./chosencolumns.ts";
 import { queryOf, type Shown, shownBy } from "./link.ts";
 import { failed, LOADING, type Loadable, ready, readyValue } from "./loadable.ts";
 import { type Column, type RowKinds, type Rows, rowIndex, type TableHeader, type Trial } from "./records.ts";
-import { linkTo, onReload, readLink, writeLink } from "./tensorboard.ts";
+import { linkTo, onLink, onReload, readLink, writeLink } from "./tensorboard.ts";
 
 export { columns, DEFAULT_COLUMNS, hasDefaultColumns, pinned } from "./chosencolumns.ts";
 export type { Filter, Matrix, SortKey } from "./link.ts";
@@ -245,10 +245,7 @@ export function start(known: readonly string[]): void {
   });
   effect(remember);
   effect(untick);
-  window.parent.addEventListener("hashchange", () => {
-    const link = readLink();
-    if (link) batch(() => followLink(link));
-  });
+  onLink((link) => batch(() => followLink(link)));
   onReload(() => void reload());
   void reload();
 }

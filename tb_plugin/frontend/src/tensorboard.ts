@@ -1,10 +1,23 @@
 // What TensorBoard tells a plugin's frame: reloads over a message port; theme and link from the page around it.
+// A page on its own has no TensorBoard: its address is its own, and its theme the system's.
 
 import { signal } from "@preact/signals";
 
 export const dark = signal(false);
+let isAlone = false;
+
+/** To be said before anything else here is used. */
+export function standAlone(): void {
+  isAlone = true;
+}
+
+/** The window whose address holds the link. */
+function around(): Window {
+  return isAlone ? window : window.parent;
+}
 
 export function onReload(reload: () => void): void {
+  if (isAlone) return;
   const { port1: port, port2: theirs } = new MessageChannel();
   port.onmessage = ({ data }: MessageEvent<string>) => {
     const message = JSON.parse(data);
@@ -16,11 +29,18 @@ export function onReload(reload: () => void): void {
 }
 
 export function followTheme(): void {
-  const body = window.parent.document.body;
-  const read = () => {
-    dark.value = body.classList.contains("dark-mode");
-    document.documentElement.classList.toggle("dark", dark.value);
+  const show = (isDark: boolean) => {
+    dark.value = isDark;
+    document.documentElement.classList.toggle("dark", isDark);
   };
+  if (isAlone) {
+    const system = window.matchMedia("(prefers-color-scheme: dark)");
+    system.addEventListener("change", () => show(system.matches));
+    show(system.matches);
+    return;
+  }
+  const body = window.parent.document.body;
+  const read = () => show(body.classList.contains("dark-mode"));
   read();
   new MutationObserver(read).observe(body, { attributes: true, attributeFilter: ["class"] });
 }
@@ -29,7 +49,7 @@ const PREFIX = "p.quantization.";
 
 /** The part of TensorBoard's address that is ours, or null while another of its tabs is shown. */
 export function readLink(): URLSearchParams | null {
-  const hash = window.parent.location.hash.slice(1);
+  const hash = around().location.hash.slice(1);
   const tab = hash.split("&")[0];
   if (tab && tab !== "quantization" && !tab.includes("=")) return null;
   const found = new URLSearchParams();
@@ -39,9 +59,17 @@ export function readLink(): URLSearchParams | null {
   return found;
 }
 
+/** When the reader goes back, or types another one. */
+export function onLink(follow: (link: URLSearchParams) => void): void {
+  around().addEventListener("hashchange", () => {
+    const link = readLink();
+    if (link) follow(link);
+  });
+}
+
 /** Replace our part, or add it to the browser's history; does nothing while another tab of TensorBoard is shown. */
 export function writeLink(ours: URLSearchParams, isNewPlace: boolean): void {
-  const { location, history } = window.parent;
+  const { location, history } = around();
   const [tab, ...others] = location.hash
     .slice(1)
     .split("&")
@@ -55,8 +83,8 @@ export function writeLink(ours: URLSearchParams, isNewPlace: boolean): void {
 
 /** An address that opens this tab in this state. */
 export function linkTo(ours: URLSearchParams): string {
-  const { origin, pathname, search } = window.parent.location;
-  return `${origin}${pathname}${search}${hashOf(ours)}`;
+  const [address] = around().location.href.split("#", 1);
+  return `${address}${hashOf(ours)}`;
 }
 
 function hashOf(ours: URLSearchParams, others: string[] = []): string {

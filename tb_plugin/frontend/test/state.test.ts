@@ -39,7 +39,12 @@ function answer(url: URL): Response {
   return new Response(container({ parts }, [zipped(new Uint8Array(Float32Array.of(1, 2).buffer))]));
 }
 
-const location = { hash: "", origin: "http://tb", pathname: "/", search: "" };
+const location = {
+  hash: "",
+  get href() {
+    return `http://tb/${this.hash}`;
+  },
+};
 const places: string[] = [];
 const history = {
   state: null,

@@ -1,6 +1,7 @@
 // Where everything goes, by elkjs in a worker. One layout at a time: a new one ends the one before.
 
 import ELK, { type ELK as Elk, type ElkNode } from "elkjs/lib/elk-api.js";
+import { openWorker } from "../layoutworker.ts";
 import type { Edge, Item, Visible } from "./group.ts";
 import { type Box, boxSize, type Point, routable } from "./picture.ts";
 
@@ -60,7 +61,7 @@ export async function layOut(visible: Visible, open: ReadonlySet<string>): Promi
 }
 
 function start(): { elk: Elk; broken: Promise<never> } {
-  const worker = new Worker(new URL("./elk-worker.js", import.meta.url));
+  const worker = openWorker();
   const broken = new Promise<never>((_, reject) => {
     worker.addEventListener("error", (event) => {
       running = null;

@@ -1,0 +1,81 @@
+"""`inc-tb report`"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+from rich.markup import escape
+
+from inc_tb.commands.terminal import out, print_json, say
+from inc_tb.errors import DataError, UsageError
+from inc_tb.records import plural
+from inc_tb.show.quantities import size
+from inc_tb.store.eventfile import event_files
+from inc_tb.store.reader import stored_records
+
+_MAILED_BYTES = 25_000_000
+_PAGES, _TEXTS = (".html", ".htm"), (".md", ".markdown")
+
+
+@click.command()
+@click.argument("logged", metavar="LOGDIR|RUN", type=click.Path(path_type=Path))
+@click.option(
+    "--output", "-o", required=True, type=click.Path(path_type=Path), metavar="FILE",
+    help="report.html: the Quantization tab in one file, which any browser opens without TensorBoard or a network. "
+    "report.md: a summary for a pull request. Replaces what is there.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: path, bytes, runs.")
+def report(logged: Path, output: Path, as_json: bool) -> None:
+    """Write what is logged below LOGDIR, or in one RUN, into one file to send: by mail, or as an artifact of CI."""
+    if output.suffix.lower() not in (*_PAGES, *_TEXTS):
+        raise UsageError(f"--output {output}: expected a name that ends with .html or .md, such as report.html.")
+    folders = _runs(logged)
+    if output.suffix.lower() in _PAGES:
+        data = page_of(folders, f"{logged.resolve().name}: quantization")
+    else:
+        from inc_tb.show.markdown import report_text
+
+        data = report_text(folders).encode()
+    _write(output, data)
+    if as_json:
+        print_json({"path": str(output), "bytes": len(data), "runs": list(folders)})
+    else:
+        what = f"{plural(len(folders), 'run')}, {size(len(data))}" if output.suffix in _PAGES else "a summary"
+        if len(data) > _MAILED_BYTES:
+            say("That is more than most mail takes: report one run alone, or a summary with -o report.md.")
+        out.print(f"Wrote [bold]{escape(str(output))}[/]: {what}.", highlight=False, soft_wrap=True)
+
+
+def page_of(folders: dict[str, Path], title: str) -> bytes:
+    """The page with all records of these runs, by name."""
+    from tb_plugin.report import Logged, write_report
+
+    records = (
+        Logged(run, tag.partition("/")[2], step, wall_time, blobs)
+        for run, folder in folders.items()
+        for tag, step, wall_time, blobs in stored_records(folder)
+    )
+    return write_report(records, title)
+
+
+def _runs(logged: Path) -> dict[str, Path]:
+    """The folders with records, by the names that TensorBoard gives them; of a run alone, that of its folder."""
+    places = [logged, *sorted(path for path in logged.rglob("*") if path.is_dir())]
+    folders = [folder for folder in places if event_files(folder) and any(True for _ in stored_records(folder))]
+    if not folders:
+        raise DataError(
+            f"{logged}: no quantization records there or below; expected a folder that inc-tb has logged to, such as "
+            "nc_workspace, or one run in it."
+        )
+    if folders == [logged]:
+        return {logged.resolve().name: logged}
+    return {folder.relative_to(logged).as_posix(): folder for folder in folders}
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot write there ({error.strerror}). Choose another place.") from error

@@ -1,0 +1,138 @@
+"""The lines that a command begins with: no more than five, no wider than the terminal, and only what is known."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+import inc_tb
+from inc_tb.profiling.profile import Profile
+from inc_tb.records import Effect, ProfileRow, Tokens, Trial
+from inc_tb.search.simulation import Comparison
+from inc_tb.show.verdict import (
+    Line,
+    show_verdict,
+    trial_text,
+    verdict_of_diagnosis,
+    verdict_of_profile,
+    verdict_of_tuning,
+)
+from inc_tb.tuning.loop import Tuned
+from tests.example_run import make_diagnosis
+
+
+@pytest.fixture(scope="module")
+def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> inc_tb.Diagnosis:
+    return make_diagnosis(tmp_path_factory.mktemp("models"))
+
+
+def told(lines: list[Line]) -> dict[str, str]:
+    assert len(lines) <= 5
+    return dict(lines)
+
+
+def test_without_a_probe(diagnosis: inc_tb.Diagnosis) -> None:
+    said = told(verdict_of_diagnosis(diagnosis, next_step="go on"))
+    last = diagnosis.ops["total_sqnr_db"][6]
+    assert said["lost"] == f"{last:.1f} dB signal to noise are left at /fc/Gemm, the last op compared"
+    assert said["where"].startswith("4 of 7 ops")
+    assert said["why"].startswith("outlier channels: 1 of 4 channels between /conv1/Conv and /conv2/Conv")
+    assert said["cure"] == "keep these 4 ops in fp32"
+    assert said["next"] == "go on"
+
+
+def test_what_was_measured_at_the_output_is_said(diagnosis: inc_tb.Diagnosis) -> None:
+    gain = Effect("recovers", "less error at the output", 0.995, "share", "measured", "a probe")
+    guess = Effect("recovers", "less added noise", 0.5, "share", "estimated", "a guess")
+    first = diagnosis.suggestions[0]
+    changed = inc_tb.Suggestion(first.ops, first.rule, first.because, {}, first.recipes, rank=1, effects=[guess, gain])
+    probed = replace(diagnosis, suggestions=[changed])
+    said = told(verdict_of_diagnosis(probed, {"fp32": Comparison(0.0), "real": Comparison(0.25, 0.8)}))
+    assert said["lost"] == "error / signal 0.25 at the output; 80.0% of the decisions are the same"
+    assert said["cure"] == "keep these 4 ops in fp32: 99.5% less error at the output (measured)"
+    assert "next" not in said
+
+
+def test_of_a_language_model_what_a_reader_notices_is_lost(diagnosis: inc_tb.Diagnosis) -> None:
+    tokens = Tokens("causal", "/head/MatMul", 1024, 8, 0.01234, 0.875, 0.99)
+    said = told(verdict_of_diagnosis(replace(diagnosis, tokens=tokens)))
+    assert said["lost"] == "KL divergence 0.0123 nats a token, the same first choice 87.5%"
+
+
+def test_a_healthy_model_says_so(tmp_path: Path) -> None:
+    said = told(verdict_of_diagnosis(make_diagnosis(tmp_path, outlier=1.0)))
+    assert list(said) == ["ok"]
+    assert said["ok"].startswith("no op adds more error than quantizing usually does; ")
+
+
+def test_where_nothing_could_be_measured(diagnosis: inc_tb.Diagnosis) -> None:
+    names = [c.name for c in diagnosis.ops.columns if c.type == "number"]
+    empty = diagnosis.ops.replaced({name: ["not dumped"] * diagnosis.ops.count for name in names})
+    said = told(verdict_of_diagnosis(replace(diagnosis, ops=empty, suggestions=[])))
+    assert said == {"lost": "no op could be measured", "why": "no op could be measured"}
+
+
+def test_times() -> None:
+    rows = [
+        ProfileRow("a", "Conv", 10.0, 25.0, differs=True, difference_us=15.0),
+        ProfileRow("b", "Conv", 80.0, 20.0, differs=True, difference_us=-60.0),
+        ProfileRow("c", "Add", 10.0, 11.0, differs=False, difference_us=1.0),
+    ]
+    total = ProfileRow("", "", 100.0, 50.0, differs=True, difference_us=-50.0, low_us=-55.0, high_us=-45.0)
+    said = told(verdict_of_profile(Profile(rows, total, runs=5, fp32="f", int8="q"), "go on"))
+    assert said == {
+        "time": "fp32 100 µs, int8 50 µs, int8 is 2.00 times as fast",
+        "where": "a 45%, b 36%, c 20% of the time in int8",  # 25, 20 and 11 of 56
+        "why": "1 op is slower in int8, by 15 µs: a",
+        "next": "go on",
+    }
+    alike = ProfileRow("", "", 100.0, 99.0, differs=False)
+    same = told(verdict_of_profile(Profile([], alike, runs=5, fp32="f", int8="q")))
+    assert same == {"time": "fp32 100 µs, int8 99 µs, the two cannot be told apart"}
+
+
+def test_a_tuning(tmp_path: Path) -> None:
+    best = Trial("trial-002", 0.95, 0.96, ["/conv1/Conv"], objectives={"size_kb": 10140.0, "latency_ms": 1.25},
+                 int8_macs=0.875, baseline_objectives={"size_kb": 40400.0})  # fmt: skip
+    found = Tuned(0.96, 0.9504, False, best, tmp_path / "best.onnx", "all trials are used up", [best])
+    assert told(verdict_of_tuning(found)) == {
+        "missed": "The criterion does not hold: trial-002 has 0.95 (fp32 0.96, wanted 0.9504)",
+        "why": "all trials are used up",
+        "kept": "Kept in fp32: /conv1/Conv",
+        "costs": "size 10.1 MB (fp32 40.4 MB), latency 1.2 ms, 88% of the multiplications in int8",
+    }
+    (tmp_path / "best.onnx").touch()
+    assert told(verdict_of_tuning(replace(found, met=True)))["model"] == str(tmp_path / "best.onnx")
+
+
+def test_a_trial() -> None:
+    assert trial_text(Trial("t", 0.5, 0.75)) == "t: accuracy 0.5000, fp32 0.7500 (+0.2500)"
+    assert trial_text(Trial("t")) == "t: no accuracy"
+
+
+@pytest.mark.parametrize("width", [40, 80, None])
+def test_a_line_each_in_a_terminal_and_whole_in_a_pipe(width: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    out = io.StringIO()
+    show_verdict(Console(file=out, width=width), [Line("why", "word " * 50 + "[end]\nline two"), Line("next", "go on")])
+    lines = out.getvalue().splitlines()
+    assert lines[1:] == ["next   go on", ""]
+    if width is None:
+        assert lines[0] == f"why    {'word ' * 50}[end] line two"
+    else:
+        assert (len(lines[0]), lines[0][-1]) == (width, "…")
+
+
+def test_numbers_of_a_nan_table_are_no_claim(diagnosis: inc_tb.Diagnosis) -> None:
+    """The last op that has a number speaks, not the last op."""
+    values = diagnosis.ops["total_sqnr_db"].tolist()
+    known = [value if not np.isnan(value) else "lost" for value in values[:-1]]
+    table = diagnosis.ops.replaced({"total_sqnr_db": [*known, "lost"]})
+    last = max(i for i, value in enumerate(known) if value != "lost")
+    said = told(verdict_of_diagnosis(replace(diagnosis, ops=table)))
+    assert f"left at {diagnosis.ops['name'][last]}, the last op compared" in said["lost"]
