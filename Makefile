@@ -86,7 +86,7 @@ bench: $(TEST_VENV)/ready browser
 	$(BIN)/python -m benchmarks.page
 	$(BIN)/python -m benchmarks.ranking
 	$(BIN)/python -m benchmarks.probe
-	$(BIN)/python -m benchmarks.tune
+	$(BIN)/python -m benchmarks.cures --peers
 	$(BIN)/python -m benchmarks.torch
 	$(BIN)/python -m benchmarks.torch_ranking
 	$(BIN)/python -m benchmarks.training
