@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,8 @@ class Found:
     accuracy: float | None = None
     int8_macs: float | None = None
     latency_ms: float | None = None
+    tried: list[dict[str, Any]] = field(default_factory=list)
+    """The trials of a tuning."""
 
 
 def plain(network: Network, folder: Path) -> Iterator[Found]:
@@ -99,12 +101,24 @@ def ours(network: Network, folder: Path, limit: float) -> Found:
         with peers.stopped_after(limit):
             found = inc_tb.tune(
                 network.model, network.calibration, network.evaluate, tolerance=TOLERANCE, logdir=folder / "tuned",
-                batch_sizes=[],
+                batch_sizes=[], progress=partial(show, start),
             )  # fmt: skip
     except IncTbError as error:
         return Found("inc-tb tune", None, time.perf_counter() - start, note=first_line(error))
     took = time.perf_counter() - start
-    return Found("inc-tb tune", found.model, took, len(found.trials), peers.told(found))
+    tried = found.to_json()["trials"]
+    return Found("inc-tb tune", found.model, took, len(found.trials), peers.told(found), tried=tried)
+
+
+def show(began: float, trial: inc_tb.Trial, is_best: bool) -> None:
+    """As it goes, beside the table."""
+    told = f"{trial.name}: {trial.accuracy}, {len(trial.fallback)} ops in fp32, {trial.objectives}"
+    notes = "; ".join(trial.notes)[:200]
+    print(
+        f"    {time.perf_counter() - began:6.1f} s {'*' if is_best else ' '} {told} {notes}",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def first_suggestion(network: Network, naive: Path, folder: Path) -> Found:
