@@ -1,6 +1,7 @@
 """What a tuning finds on real networks, judged by samples that it never saw.
 
-    python -m benchmarks.cures [--only NAME] [--peers] [--json FILE] [--cache build/zoo] [--limit 600] [--patience 1]
+    python -m benchmarks.cures [--only NAME] [--peers] [--json FILE] [--cache build/zoo] [--limit 600]
+        [--probe-s 60] [--patience 1]
 
 The criterion is 1 %. Half of the samples that are not for calibration steer, the other half is what the accuracies are
 of. Latencies are of one sample on one thread, of all models in turns; a tuning is stopped after --limit seconds, as
@@ -50,7 +51,6 @@ class Found:
     note: str = ""
     is_plain: bool = False
     """Whether everything that the tool quantizes is in int8, with whatever types."""
-    steering: float | None = None
     accuracy: float | None = None
     int8_macs: float | None = None
     latency_ms: float | None = None
@@ -71,7 +71,6 @@ def plain(network: Network, folder: Path) -> Iterator[Found]:
     ways: dict[str, dict[str, Any]] = {
         "int8": {}, "int8 per channel": {"per_channel": True},
         "signed": {"activation_type": QuantType.QInt8},
-        "signed per channel": {"activation_type": QuantType.QInt8, "per_channel": True},
         "products per channel": {"op_types_to_quantize": _MULTIPLIES, "per_channel": True},
     }  # fmt: skip
     for how, settings in ways.items():
@@ -94,14 +93,14 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0][:100]
 
 
-def ours(network: Network, folder: Path, limit: float) -> Found:
+def ours(network: Network, folder: Path, limit: float, probe_s: float) -> Found:
     """As it comes, but for what is logged."""
     start = time.perf_counter()
     try:
         with peers.stopped_after(limit):
             found = inc_tb.tune(
                 network.model, network.calibration, network.evaluate, tolerance=TOLERANCE, logdir=folder / "tuned",
-                batch_sizes=[], progress=partial(show, start),
+                batch_sizes=[], progress=partial(show, start), probe_s=probe_s,
             )  # fmt: skip
     except IncTbError as error:
         return Found("inc-tb tune", None, time.perf_counter() - start, note=first_line(error))
@@ -162,7 +161,7 @@ def judge(network: Network, found: Sequence[Found]) -> None:
     total = sum(each.number for each in macs.values())
     made = {f.how: f for f in found if f.model is not None}
     for f in made.values():
-        f.steering, f.accuracy = network.evaluate(str(f.model)), network.held_out(str(f.model))
+        f.accuracy = network.held_out(str(f.model))
         if total and f.model is not None:
             own = framework.count_macs(f.model, sample).values()
             f.int8_macs = min(1.0, sum(each.number for each in own if each.is_integer) / total)
@@ -174,7 +173,7 @@ def judge(network: Network, found: Sequence[Found]) -> None:
 def table(network: Network, found: Sequence[Found]) -> Iterator[str]:
     fp32 = found[0]
     fastest = min((f.latency_ms for f in found if f.is_plain and f.latency_ms), default=math.nan)
-    yield f"{network.name}: held out, fp32 {fp32.accuracy:.4f} (steering {fp32.steering:.4f})"
+    yield f"{network.name}: held out, fp32 {fp32.accuracy:.4f}"
     yield f"  {'':22}{'accuracy':>9}{'met':>5}{'MACs':>6}{'/fp32':>7}{'/int8':>7}{'trials':>8}{'seconds':>9}"
     for f in found:
         if f.accuracy is None or f.latency_ms is None:
@@ -194,7 +193,7 @@ def measured(network: Network, arguments: argparse.Namespace) -> list[Found]:
         naive = next((f.model for f in found if f.is_plain and f.model is not None), None)
         if naive is not None:
             found.append(first_suggestion(network, naive, folder))
-        found.append(ours(network, folder, arguments.limit))
+        found.append(ours(network, folder, arguments.limit, arguments.probe_s))
         if arguments.peers:
             patience = max(60.0, arguments.patience * found[-1].seconds)
             found += [Found(*other) for other in peers.others(network, naive, folder, patience, arguments.cache)]
@@ -209,6 +208,7 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true", help="also what other tools find")
     parser.add_argument("--json", type=Path, help="also write all of it there")
     parser.add_argument("--limit", type=float, default=600, help="seconds for a tuning")
+    parser.add_argument("--probe-s", type=float, default=60, help="of these for the simulation")
     parser.add_argument("--patience", type=float, default=1.0, help="of the peers, in times what our tuning took")
     arguments = parser.parse_args()
     logging.disable(logging.WARNING)

