@@ -85,12 +85,8 @@ def timed(how: str, target: Path, work: Callable[[], Any], is_plain: bool = Fals
     try:
         work()
     except Exception as error:  # noqa: BLE001  tools of others raise anything, and what they say is the result
-        return Found(how, None, time.perf_counter() - start, note=first_line(error))
+        return Found(how, None, time.perf_counter() - start, note=peers.first_line(error))
     return Found(how, target, time.perf_counter() - start, is_plain=is_plain)
-
-
-def first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:100]
 
 
 def ours(network: Network, folder: Path, limit: float, probe_s: float) -> Found:
@@ -102,8 +98,8 @@ def ours(network: Network, folder: Path, limit: float, probe_s: float) -> Found:
                 network.model, network.calibration, network.evaluate, tolerance=TOLERANCE, logdir=folder / "tuned",
                 batch_sizes=[], progress=partial(show, start), probe_s=probe_s,
             )  # fmt: skip
-    except IncTbError as error:
-        return Found("inc-tb tune", None, time.perf_counter() - start, note=first_line(error))
+    except (peers.Stopped, IncTbError) as error:
+        return Found("inc-tb tune", None, time.perf_counter() - start, note=peers.first_line(error))
     took = time.perf_counter() - start
     tried = found.to_json()["trials"]
     return Found("inc-tb tune", found.model, took, len(found.trials), peers.told(found), tried=tried)
@@ -113,11 +109,8 @@ def show(began: float, trial: inc_tb.Trial, is_best: bool) -> None:
     """As it goes, beside the table."""
     told = f"{trial.name}: {trial.accuracy}, {len(trial.fallback)} ops in fp32, {trial.objectives}"
     notes = "; ".join(trial.notes)[:200]
-    print(
-        f"    {time.perf_counter() - began:6.1f} s {'*' if is_best else ' '} {told} {notes}",
-        file=sys.stderr,
-        flush=True,
-    )
+    at = time.perf_counter() - began
+    print(f"    {at:6.1f} s {'*' if is_best else ' '} {told} {notes}", file=sys.stderr, flush=True)
 
 
 def first_suggestion(network: Network, naive: Path, folder: Path) -> Found:
@@ -159,13 +152,19 @@ def judge(network: Network, found: Sequence[Found]) -> None:
     sample = {name: rows[:1] for name, rows in network.calibration[0].items()}
     macs = framework.count_macs(network.model, sample) if framework.can("count_macs") else {}
     total = sum(each.number for each in macs.values())
-    made = {f.how: f for f in found if f.model is not None}
-    for f in made.values():
-        f.accuracy = network.held_out(str(f.model))
-        if total and f.model is not None:
+    made, runs = {f.how: f for f in found}, {}
+    for f in found:
+        if f.model is None:
+            continue
+        try:
+            f.accuracy = network.held_out(str(f.model))
+            runs[f.how] = network.open(str(f.model), threads=1)
+        except Exception as error:  # noqa: BLE001  a runtime raises anything about a model that it cannot run
+            f.note = f"{f.note} {peers.first_line(error)}".strip()
+            continue
+        if total:
             own = framework.count_macs(f.model, sample).values()
             f.int8_macs = min(1.0, sum(each.number for each in own if each.is_integer) / total)
-    runs = {how: network.open(str(f.model), threads=1) for how, f in made.items()}
     for how, latency in in_turns({how: partial(run, sample) for how, run in runs.items()}, _SECONDS).items():
         made[how].latency_ms = 1000 * latency
 
@@ -195,7 +194,7 @@ def measured(network: Network, arguments: argparse.Namespace) -> list[Found]:
             found.append(first_suggestion(network, naive, folder))
         found.append(ours(network, folder, arguments.limit, arguments.probe_s))
         if arguments.peers:
-            patience = max(60.0, arguments.patience * found[-1].seconds)
+            patience = max(30.0, arguments.patience * found[-1].seconds)
             found += [Found(*other) for other in peers.others(network, naive, folder, patience, arguments.cache)]
         judge(network, found)
         return found

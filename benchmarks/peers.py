@@ -22,6 +22,7 @@ from onnxruntime.quantization import CalibrationDataReader, qdq_loss_debug
 
 import inc_tb
 from benchmarks.zoo import Network, quantize
+from inc_tb.errors import IncTbError
 from inc_tb.tuning.loop import Tuned
 
 _STRATEGIES = ("basic", "mse", "mse_v2")
@@ -58,14 +59,20 @@ def stepwise(network: Network, strategy: str, folder: Path, patience: float) -> 
     """Nothing is timed or diagnosed, which would cost those with many trials more."""
     is_onnx = network.model.suffix == ".onnx"
     tool = inc_tb.OnnxRuntimeQuantizer(activation_type="uint8") if is_onnx else inc_tb.TensorFlowQuantizer()
-    start = time.perf_counter()
-    with stopped_after(patience):
-        found = inc_tb.tune(
-            network.model, network.calibration, network.evaluate, strategy=strategy, quantizer=tool, objectives=(),
-            logdir=folder / strategy, diagnosis_samples=0, max_trials=10_000,
-        )  # fmt: skip
-    took = time.perf_counter() - start
-    return Other(f"NC's {strategy}", found.model, took, len(found.trials), told(found))
+    how, start = f"NC's {strategy}", time.perf_counter()
+    try:
+        with stopped_after(patience):
+            found = inc_tb.tune(
+                network.model, network.calibration, network.evaluate, strategy=strategy, quantizer=tool,
+                objectives=(), logdir=folder / strategy, diagnosis_samples=0, max_trials=10_000,
+            )  # fmt: skip
+    except (Stopped, IncTbError) as error:
+        return Other(how, None, time.perf_counter() - start, note=first_line(error))
+    return Other(how, found.model, time.perf_counter() - start, len(found.trials), told(found))
+
+
+def first_line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:100]
 
 
 def told(found: Tuned) -> str:
@@ -115,7 +122,7 @@ def nncf(network: Network, folder: Path, patience: float, cache: Path) -> Other:
                 for line in child.stdout:
                     trials += 1
                     print(network.evaluate(line.strip()), file=child.stdin, flush=True)
-        except KeyboardInterrupt:
+        except Stopped:
             child.kill()
     took = time.perf_counter() - start
     if not target.exists():
@@ -133,15 +140,17 @@ def nncf_python(cache: Path) -> Path:
     return python
 
 
-class stopped_after:  # noqa: N801  reads as a phrase
-    """As Ctrl-C does it: a tuning ends with the best so far."""
+class Stopped(KeyboardInterrupt):
+    """What a tuning takes for Ctrl-C, and ends with the best so far if it has any."""
 
+
+class stopped_after:  # noqa: N801  reads as a phrase
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
     def __enter__(self) -> None:
         def interrupt(*_: object) -> None:
-            raise KeyboardInterrupt
+            raise Stopped
 
         self.before: Any = signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, self.seconds)
