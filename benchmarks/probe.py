@@ -23,11 +23,11 @@ from inc_tb.demo import load_digits
 from inc_tb.frameworks.onnx.switch import OnnxSwitches
 from inc_tb.search.simulation import Simulation
 
-ROUNDS = 7
+ROUNDS, MOST = 7, 50
 
 
-def in_turns(calls: Mapping[str, Callable[[], object]], seconds: float = 0.0, most: int = 50) -> dict[str, float]:
-    """Median seconds of each, one after the other in every round, so that noise hits all alike.
+def in_turns(calls: Mapping[str, Callable[[], object]], seconds: float = 0.0) -> dict[str, list[float]]:
+    """The seconds of each, one after the other in every round, so that noise hits all alike.
 
     Some rounds, and so many `seconds` for each of the calls if it takes less than that.
     """
@@ -35,13 +35,13 @@ def in_turns(calls: Mapping[str, Callable[[], object]], seconds: float = 0.0, mo
     for call in calls.values():
         call()
     began, rounds = time.perf_counter(), 0
-    while rounds < ROUNDS or (rounds < most and time.perf_counter() - began < seconds * len(calls)):
+    while rounds < ROUNDS or (rounds < MOST and time.perf_counter() - began < seconds * len(calls)):
         for name, call in calls.items():
             start = time.perf_counter()
             call()
             times[name].append(time.perf_counter() - start)
         rounds += 1
-    return {name: float(np.median(some)) for name, some in times.items()}
+    return times
 
 
 def hard() -> tuple[Path, list[Batch]]:
@@ -59,12 +59,13 @@ def measure(name: str, model: Path, calibration: list[Batch], folder: Path, *, p
     options = onnxruntime.SessionOptions()  # threads of one session that spin after a run would disturb the next one
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     fp32 = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    found = in_turns(
+    times = in_turns(
         {
             "fp32": lambda: fp32.run(None, dict(batch)), "off": lambda: switches.run(batch, ()),
             "half": lambda: switches.run(batch, half), "on": lambda: switches.run(batch, everything),
         }
     )  # fmt: skip
+    found = {name: float(np.median(some)) for name, some in times.items()}
     ratios = "".join(f"{found[name] / found['fp32']:>8.2f}" for name in ("off", "half", "on"))
     compared = simulation.compare()
     errors = "".join(f"{compared[form].error:>12.4g}" for form in ("simulated", "real"))
