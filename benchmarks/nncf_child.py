@@ -5,21 +5,24 @@ Writes the path of every candidate to standard output, and reads its accuracy fr
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import nncf
-import onnx
-from numpy.lib.format import read_array
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # before NNCF is imported, whose own news are not for the parent
+
+import nncf  # noqa: E402
+import onnx  # noqa: E402
+from numpy.lib.format import read_array  # noqa: E402
 
 TOLERANCE = 0.01
 
 
 def main() -> None:
     model, data, target = map(Path, sys.argv[1:])
-    answers, sys.stdout = sys.stdout, sys.stderr  # its own news are not for the parent
 
     def validate(candidate: onnx.ModelProto, _: Iterable[Any]) -> tuple[float, None]:
         place = target.with_suffix(".candidate.onnx")

@@ -8,6 +8,7 @@ into an environment of its own in the cache.
 from __future__ import annotations
 
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -114,7 +115,9 @@ def nncf(network: Network, folder: Path, patience: float, cache: Path) -> Other:
             np.save(data / f"{i:04}" / f"{name}.npy", rows)
     command: list[Any] = [nncf_python(cache), _CHILD, network.model, data, target]
     trials = 0
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    quiet = {**os.environ, "CI": "true"}  # it sends nothing about its use then
+    with subprocess.Popen(command, **pipes, text=True, env=quiet) as child:
         assert child.stdin is not None
         assert child.stdout is not None
         try:
