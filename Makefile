@@ -87,7 +87,7 @@ bench: $(TEST_VENV)/ready browser
 	$(BIN)/python -m benchmarks.report
 	$(BIN)/python -m benchmarks.ranking
 	$(BIN)/python -m benchmarks.probe
-	$(BIN)/python -m benchmarks.tune
+	$(BIN)/python -m benchmarks.cures --peers
 	$(BIN)/python -m benchmarks.torch
 	$(BIN)/python -m benchmarks.torch_ranking
 	$(BIN)/python -m benchmarks.training
