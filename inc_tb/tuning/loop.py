@@ -31,9 +31,10 @@ from inc_tb.tuning.calibration import calibration_data
 from inc_tb.tuning.criterion import Criterion
 from inc_tb.tuning.files import is_file, stored, suffix_by
 from inc_tb.tuning.history import History
+from inc_tb.tuning.left_over import left_by_tool
 from inc_tb.tuning.objectives import LATENCY, OPS, Evaluate, Objectives
 from inc_tb.tuning.quantizers import find_quantizer
-from inc_tb.tuning.runner import TrialRunner, left_by_tool
+from inc_tb.tuning.runner import TrialRunner
 from inc_tb.tuning.strategies.named import find_strategy
 from inc_tb.tuning.strategies.workbench import Strategy
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from inc_tb.advise.diagnose import compare
 from inc_tb.advise.effects import with_kept
@@ -35,6 +34,7 @@ from inc_tb.tuning.attempt import Attempt, key_of
 from inc_tb.tuning.calibration import calibration_data
 from inc_tb.tuning.criterion import Criterion
 from inc_tb.tuning.files import is_file, name_of, stored, suffix_by, suffix_of
+from inc_tb.tuning.left_over import difference, left_by_tool
 from inc_tb.tuning.made import MadeModels
 from inc_tb.tuning.objectives import (
     LATENCY,
@@ -60,8 +60,6 @@ _SCREEN_SAMPLES = 4
 _MODELS_KEPT = 3
 _BATCH_SIZES, _RUNS, _SECONDS = (1, 16), 20, 2.0
 """Of the benchmark at the end; the seconds are for each size."""
-_SAME = 1e-6
-"""Energy of a difference that other kernels for the same numbers make, relative to the numbers; int8 makes far more."""
 
 
 class TrialRunner(Standings):
@@ -169,14 +167,7 @@ class TrialRunner(Standings):
         units = self._units.get(key_of(Attempt(attempt.settings)))
         if not units or not set(units) <= set(attempt.keep):
             return None
-        batches = self._first(_SCREEN_SAMPLES)
-        runs = [open_results(model) for model in (self.reference, self.quantized(attempt))]
-        mine, theirs = ([np.asarray(r, np.float64) for batch in batches for r in run(batch)] for run in runs)
-        energy = sum(float(np.square(x).sum()) for x in mine)
-        if [x.shape for x in mine] != [y.shape for y in theirs]:
-            return None
-        error = sum(float(np.square(x - y).sum()) for x, y in zip(mine, theirs, strict=True))
-        return error / energy if error > _SAME * energy else None
+        return difference(self.reference, self.quantized(attempt), self._first(_SCREEN_SAMPLES))
 
     def _log(self, trial: Trial, attempt: Attempt, is_made: bool, began: float) -> None:
         from inc_tb.store.writer import SummaryWriter
@@ -273,10 +264,13 @@ class TrialRunner(Standings):
         with self.budget.paused():
             return self._models.quantized(attempt)
 
+    def _fp32_of(self, attempt: Attempt) -> Any:
+        return self._models.fp32_of(attempt)
+
     def units(self, attempt: Attempt) -> list[str]:
         key = key_of(attempt)
         if key not in self._units:
-            switches = open_switches(self._models.fp32_of(attempt), self.quantized(attempt))
+            switches = open_switches(self._fp32_of(attempt), self.quantized(attempt))
             switches.trace(self._sample[0])
             self._units[key] = [unit.name for unit in switches.units]
         return list(self._units[key])
@@ -324,7 +318,7 @@ class TrialRunner(Standings):
         key = key_of(attempt)
         if key not in self._diagnoses:
             batches = self._first(self._diagnosis_samples or _SCREEN_SAMPLES)
-            found = compare(self._models.fp32_of(attempt), self.quantized(attempt), batches)
+            found = compare(self._fp32_of(attempt), self.quantized(attempt), batches)
             found.reference = name_of(self.model())
             if found.origin is not None:
                 found.origin.seed = self.random_seed
@@ -342,7 +336,7 @@ class TrialRunner(Standings):
         known = self._simulations.setdefault(key_of(attempt), {})
         if samples not in known:
             other = next(iter(known.values()), None)
-            fp32, int8 = self._models.fp32_of(attempt), self.quantized(attempt)
+            fp32, int8 = self._fp32_of(attempt), self.quantized(attempt)
             model = other.model if other is not None else open_switches(fp32, int8)
             made = Simulation(model, self._sample, samples=samples)
             name = f"{key_of(attempt)}-{samples}"
@@ -388,11 +382,3 @@ class TrialRunner(Standings):
     def model(self) -> Any:
         """The fp32 model as it was given, where that can be evaluated."""
         return Path(self.given) if isinstance(self.given, str | PathLike) else self.reference
-
-
-def left_by_tool(error: float, kept: int) -> str:
-    """What it means that the results differ from fp32's."""
-    return (
-        f"with all {kept} ops in fp32 that the tool can be told, the results still have an error of {error:.2g} of "
-        "their energy: something is rounded that no config here reaches. The tool is at fault, not an op of the model"
-    )

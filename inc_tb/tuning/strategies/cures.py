@@ -17,6 +17,8 @@ _BETTER = 0.5
 """A cheaper cure is taken up if it at least halves the error of the output …"""
 PROMISING = 2.0
 """… and tried alone if that brings the error this close to what is needed."""
+_LOST, _PARTS = 0.5, 8
+"""From this error on the output says little, and less of what a cure does; parts of the model still do."""
 _SHARE = 0.5
 """Of the time, for settings."""
 _SATURATES = 2.0
@@ -38,6 +40,7 @@ def try_cures(explored: Explored) -> Generator[Attempt, Trial, None]:
     yield from _try_seven_bits(explored)
     bench, original = explored.bench, explored.base.settings
     full, freed = _errors(explored, explored.base)
+    parts = _error_of_parts(explored, explored.base) if freed > _LOST else 0.0
     for what, changed in _cures(explored).items():
         if _is_long(changed):
             continue
@@ -57,9 +60,10 @@ def try_cures(explored: Explored) -> Generator[Attempt, Trial, None]:
                 full, freed = error, without
             if bench.is_met(cured):
                 break
-        elif without <= _BETTER * freed:
+        elif without <= _BETTER * freed or (parts and _error_of_parts(explored, attempt) <= _BETTER * parts):
             explored.take_up(attempt, explored.trial)
             full, freed = error, without
+            parts = _error_of_parts(explored, attempt) if freed > _LOST else 0.0
     bench.forget_simulations(but=explored.base)
 
 
@@ -121,3 +125,10 @@ def _errors(explored: Explored, attempt: Attempt) -> tuple[float, float]:
     """With everything in int8, and with only those ops in it that multiply."""
     simulation = explored.bench.simulation(attempt)
     return simulation.error_keeping(()), simulation.error_keeping(explored.free)
+
+
+def _error_of_parts(explored: Explored, attempt: Attempt) -> float:
+    """The sum of the errors with one of eight parts rounded at a time, each from all over the model."""
+    simulation = explored.bench.simulation(attempt, is_rough=True)
+    sites = [site.name for site in simulation.model.sites]
+    return sum(simulation.error(sites[part::_PARTS]) for part in range(_PARTS))
