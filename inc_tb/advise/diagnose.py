@@ -44,7 +44,8 @@ def diagnose(
     What a sample takes is measured; as many run at once, in as many passes, as fit `memory_budget` bytes beside the
     models: 1 GiB, or half of what is free where that is less. `batch_size` says how many samples run at once instead.
     With `distributed` every process of torch.distributed calls this with its own shard of the batches, and all get the
-    diagnosis of the whole. `progress` is called with the number of samples done so far.
+    diagnosis of the whole. `progress` is called with the number of samples done so far. Suggestions are those of the
+    statistics: what they do to the output `inc_tb.probe` measures.
     Of a model that gets `input_ids` and gives a score for each token, `Diagnosis.tokens` says what the reader of its
     text notices, in the words of the `tokenizer`; `language` says how it was trained where the data do not tell.
     """

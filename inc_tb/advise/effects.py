@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +13,8 @@ from inc_tb.frameworks.patterns import pattern_of
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.records import Cell, Column, Effect, Suggestion, short_repr
 
-EXPLAINING = "smallest_set"
+EXPLAINING, FOUND = "smallest_set", "measured_set"
+"""The smallest as far as the search can tell; or, where it had no time for everything, one that works."""
 EVIDENCE = (
     Column("error_left", label="error left at the output", unit="ratio", better="lower", normal=(None, 0.003),
            help="Error of the model's output with these ops in fp32, relative to how much the output varies between "
@@ -27,6 +27,11 @@ EVIDENCE = (
 _FOLLOWS = "nothing starts to be rounded at this op"
 _NOT_LEFT_OUT = "not among the most sensitive units, for which it is measured"
 _NO_GRADIENT = "there is no gradient at this op; only PyTorch models have any"
+_MOST_PARTS = 3
+_ENOUGH = 0.5
+"""A cause that removes less than this share of the error by itself is not the only one."""
+_NOTHING = 0.02
+"""Less than this share of the error is nothing."""
 SPREAD_OVER = 12
 """More ops than this are not a culprit: the error is spread over the model."""
 
@@ -104,36 +109,45 @@ def with_kept(diagnosis: Diagnosis, kept: Sequence[str]) -> Diagnosis:
 
 
 def with_measured_sets(
-    diagnosis: Diagnosis, explaining: KeptSet | None, measured: Mapping[int, KeptSet], units: Collection[str], how: str
-) -> Diagnosis:
+    diagnosis: Diagnosis, explaining: KeptSet | None, measured: Mapping[int, KeptSet], units: Collection[str], how: str,
+    *, is_smallest: bool = True,
+) -> Diagnosis:  # fmt: skip
     """Suggestions ranked by what they do to the output: first the set that explains the loss, then the others.
 
-    `measured` has what following the suggestions of these ranks does. What was not measured keeps its order behind.
-    Suggestions may name ops besides the `units`, which change nothing.
+    `measured` has what following the suggestions of these ranks does. What was not measured keeps its order behind
+    those that do something; those that do nothing by themselves are last and say so. Suggestions may name ops besides
+    the `units`, which change nothing. The explaining set is called the smallest only if it `is_smallest`.
     """
     settings = [s.rank for s in diagnosis.suggestions if is_setting(diagnosis.framework, diagnosis.ops, s)]
+    shares = {rank: kept.recovered for rank, kept in measured.items()}
     suggestions = [
-        _with_effect(s, _recovers(measured[s.rank], how), is_instead=s.rank in settings) if s.rank in measured else s
+        _with_effect(_judged(s, shares[s.rank]), _recovers(measured[s.rank], how), is_instead=s.rank in settings)
+        if s.rank in shares
+        else s
         for s in diagnosis.suggestions
     ]
-    suggestions.sort(key=lambda s: -measured[s.rank].recovered if s.rank in measured else math.inf)
+    suggestions.sort(key=lambda s: _place(shares.get(s.rank)))
     notes = list(diagnosis.notes)
     if explaining is not None and explaining.units:
         same = [s for s in suggestions if set(s.ops).intersection(units) == set(explaining.units)]
         cured = next((s for s in same if s.rank in settings), None)
         # What a setting cures need not be kept, and what is kept is not cured by it.
-        related = [s for s in same or suggestions if s.rank not in settings]
+        found = {s.rank: s for s in diagnosis.suggestions}
+        related = [found[s.rank] for s in same or suggestions if s.rank not in settings]
         first = (
-            _as_suggestion(diagnosis, explaining, how, related, units)
+            _as_suggestion(diagnosis, explaining, how, related, units, shares, is_smallest=is_smallest)
             if cured is None
             else _with_effect(cured, _recovers(explaining, how), is_instead=True)
         )
         suggestions = [first, *(s for s in suggestions if s not in same)]
         if len(explaining.units) > SPREAD_OVER:
+            free = [s for s in suggestions if s.rank in settings and (s is not first or cured is not None)]
+            suggestions = [*free, *(s for s in suggestions if s not in free)]  # a setting costs none of that
+            count = f"{'' if is_smallest else 'up to '}{len(explaining.units)}"
             notes.append(
-                f"the error is spread: it takes {len(explaining.units)} ops in fp32 to remove "
-                f"{_share(explaining.recovered)} of it at the output. Other settings (per channel, another calibrator, "
-                "16-bit activations) may do more than keeping ops in fp32"
+                f"the error is spread: it takes {count} ops in fp32 to remove {_share(explaining.recovered)} of it at "
+                "the output. Other settings (per channel, another calibrator, 16-bit activations) may do more than "
+                "keeping ops in fp32"
             )
     ranked = [msgspec.structs.replace(s, rank=rank) for rank, s in enumerate(suggestions, start=1)]
     return replace(diagnosis, suggestions=ranked, notes=notes)
@@ -149,10 +163,23 @@ def _recovers(kept: KeptSet, how: str) -> Effect:
     return Effect("recovers", "less error at the output", kept.recovered, "share", "measured", how, "error")
 
 
+def _judged(suggestion: Suggestion, share: float) -> Suggestion:
+    if share >= _NOTHING:
+        return suggestion
+    because = f"{suggestion.because}. By itself this changes next to nothing at the output"
+    return msgspec.structs.replace(suggestion, because=because)
+
+
+def _place(share: float | None) -> float:
+    """What helps most first, then what is not known."""
+    return 0.0 if share is None else -share if share >= _NOTHING else 1.0
+
+
 def _as_suggestion(
-    diagnosis: Diagnosis, kept: KeptSet, how: str, related: Sequence[Suggestion], units: Collection[str]
-) -> Suggestion:
-    """With the words of a rule that has found the same reason, where one has."""
+    diagnosis: Diagnosis, kept: KeptSet, how: str, related: Sequence[Suggestion], units: Collection[str],
+    shares: Mapping[int, float], *, is_smallest: bool,
+) -> Suggestion:  # fmt: skip
+    """With the words of the rules that have found the reasons, where some have."""
     names = [str(name) for name in diagnosis.ops["name"]]
     row = {name: i for i, name in enumerate(names)}
     ops = with_followers(diagnosis.framework, [name for name in kept.units if name in row], diagnosis.graph)
@@ -160,15 +187,45 @@ def _as_suggestion(
     cause = next((s for s in related if set(kept.units) <= set(s.ops)), None)
     measured = f"keeping {_counted(ops, cause, units)} in fp32 {'together ' if len(ops) > 1 else ''}removes "
     measured += f"{_share(kept.recovered)} of the error at the output"
-    because = f"{cause.because}; {measured}" if cause is not None else measured
+    parts = [] if cause is not None else _parts(kept, related, units)
+    because = f"{cause.because}; {measured}" if cause is not None else _joined(measured, parts, shares)
+    first = cause or next(iter(parts), None)
     pattern = pattern_of(ops, names)
     evidence = {**(cause.evidence if cause is not None else {}), "error_left": kept.error, "recovered": kept.recovered}
     if evidence.pop("matches", 0) and pattern:
         evidence["matches"] = len(ops)
-    rule = cause.rule if cause is not None else EXPLAINING
+    rule = cause.rule if cause is not None else EXPLAINING if is_smallest else FOUND
     effects = [_recovers(kept, how), *costs_of(weights)]
-    texts = _configs(diagnosis, ops, cause.recipes if cause is not None else ())
+    texts = _configs(diagnosis, ops, first.recipes if first is not None else ())
     return Suggestion(ops, rule, because, evidence, texts, pattern, 1, effects)
+
+
+def _parts(kept: KeptSet, related: Sequence[Suggestion], units: Collection[str]) -> list[Suggestion]:
+    """The suggestions that have a reason for ops of the set, those first that have one for most of what is left."""
+    left, found = set(kept.units), list[Suggestion]()
+    while True:
+        fitting = [
+            s for s in related if left & set(s.ops) and 2 * len(left & set(s.ops)) > len(set(s.ops).intersection(units))
+        ]
+        if not fitting or len(found) == _MOST_PARTS:
+            return sorted(found, key=lambda s: s.rank)
+        found.append(max(fitting, key=lambda s: len(left & set(s.ops))))
+        left -= set(found[-1].ops)
+
+
+def _joined(measured: str, parts: Sequence[Suggestion], shares: Mapping[int, float]) -> str:
+    """The causes of a set one by one, and whether each is enough."""
+    if not parts:
+        return measured
+    told = "; ".join(f"({i}) {part.because}" for i, part in enumerate(parts, start=1)) if len(parts) > 1 else ""
+    alone = [shares[part.rank] for part in parts if part.rank in shares]
+    if not told:
+        return f"{measured}. Of some of them this is known: {parts[0].because}"
+    must = ""
+    if len(alone) == len(parts):
+        each = ", ".join(_share(max(0.0, share)) for share in alone)
+        must = f". One by one they remove {each}: they must go together" if max(alone) < _ENOUGH else ""
+    return f"{measured}. {len(parts)} causes: {told}{must}"
 
 
 def _counted(ops: Sequence[str], cause: Suggestion | None, units: Collection[str]) -> str:

@@ -11,8 +11,8 @@ import msgspec
 from inc_tb.advise.configs import SHOWN_IN, Fitted, curing, recipes_for, write_for
 from inc_tb.advise.finding import finite
 from inc_tb.advise.groups import Scored, grouped
-from inc_tb.advise.rules import RULES
-from inc_tb.advise.scene import LAYOUT, Scene, added_db, harm_db, healthy_db
+from inc_tb.advise.rules import RULES, harm
+from inc_tb.advise.scene import LAYOUT, Scene, added_db, healthy_db
 from inc_tb.frameworks.ops import Op
 from inc_tb.frameworks.patterns import exact_patterns, pattern_of
 from inc_tb.frameworks.registry import named
@@ -44,13 +44,12 @@ def judge(measurements: Sequence[Measurement], framework: str) -> tuple[list[Sug
     findings = []
     for m in scene.all:
         broken = m.output is not None and m.output.total("nonfinite_y") > m.output.total("nonfinite_x")
-        harm = harm_db(m, scene)
-        is_known = m.op.is_rounded and not m.op.is_blind
-        if (harm >= scene.limit_of(m) or scene.kind(m) in LAYOUT or not is_known) and not broken:
+        harmed = harm(m, scene)
+        if (harmed >= scene.limit_of(m) or scene.kind(m) in LAYOUT) and not broken:
             continue
         found = next(((rule, f) for rule in RULES if (f := rule.find(m, scene)) is not None), None)
         if found is not None:
-            score = math.inf if broken else 10 ** (-harm / 10)
+            score = math.inf if broken else 10 ** (-harmed / 10)
             evidence = {"op": m.op.name, "added_sqnr_db": finite(added_db(m)), **found[1].evidence}
             cured_by = tuple(curing(formats, found[0].name, m.op.type))
             findings.append(Scored(found[0], found[1]._replace(evidence=evidence), score, cured_by))

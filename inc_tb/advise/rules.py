@@ -17,6 +17,14 @@ import numpy as np
 
 from inc_tb.advise import evidence as meaning
 from inc_tb.advise.finding import MOST_LISTED, Finding, finite, outliers_among
+from inc_tb.advise.range_rules import (
+    FAR_APART,
+    difference_db,
+    joined_db,
+    mask_constant,
+    masked_db,
+    near_equal_difference,
+)
 from inc_tb.advise.scene import (
     CLIPPED,
     EXPLAINS_DB,
@@ -25,6 +33,7 @@ from inc_tb.advise.scene import (
     OUTLIER_RATIO,
     Scene,
     added_db,
+    harm_db,
     healthy_db,
     known_channels,
     median_channel_db,
@@ -52,7 +61,6 @@ from inc_tb.records import Column
 
 CLIPPED_STEPS = 2.0
 """How far outside the range values must lie, in steps of eight bits, to be more than rounding at its end."""
-UNBALANCED_RATIO = 16.0
 TAIL = 1 / 16
 IN_TAIL = 0.01
 DELICATE = {
@@ -186,7 +194,7 @@ def unbalanced_inputs(m: Measurement, scene: Scene) -> Finding | None:
         return None
     ranges = {s.op.name: reach_of(s.output) for s in scene.sources(m) if s.output is not None}
     ranges = {name: reach for name, reach in ranges.items() if reach > 0}
-    if len(ranges) < 2 or max(ranges.values()) < UNBALANCED_RATIO * min(ranges.values()):
+    if len(ranges) < 2 or max(ranges.values()) < FAR_APART * min(ranges.values()):
         return None
     large, small = max(ranges, key=lambda n: ranges[n]), min(ranges, key=lambda n: ranges[n])
     ratio = ranges[large] / ranges[small]
@@ -265,6 +273,13 @@ def _leaves(m: Measurement) -> str:
     return f"leaves {m.op.name} {added_db(m):.1f} dB signal to noise where over {healthy_db(m):.0f} is healthy"
 
 
+def harm(m: Measurement, scene: Scene) -> float:
+    """The error that an op adds or brings to light, against the smallest of what it has to keep apart."""
+    is_known = m.op.is_rounded and not m.op.is_blind
+    own = min(harm_db(m, scene), masked_db(m, scene), joined_db(m, scene)) if is_known else math.inf
+    return min(own, difference_db(m, scene))
+
+
 RULES: Sequence[Rule] = (
     Rule("non_finite", non_finite, (
         Column("non_finite", label="NaN or infinite", unit="count", better="lower", normal=(None, 0),
@@ -294,6 +309,20 @@ RULES: Sequence[Rule] = (
                "in the channel where that does most harm."),
         Column("shift", label="shift", unit="value", help="How far the quantized weights of that channel lie from the "
                "fp32 ones on average."),
+    )),
+    Rule("mask_constant", mask_constant, (
+        Column("scores", label="reach of the scores", unit="value", help="The largest magnitude of what is masked."),
+        Column("step", label="step", unit="value", better="lower", normal=(None, 0.3),
+               help="The size of one quantization step; a softmax tells differences of about 1."),
+        meaning.LOW,
+    )),
+    Rule("near_equal_difference", near_equal_difference, (
+        Column("large", label="reach of what is subtracted", unit="value", help="The largest magnitude of the smaller "
+               "one of the two numbers."),
+        Column("difference", label="size of the difference", unit="value",
+               help="The root of the mean square of what is left."),
+        Column("difference_sqnr_db", label="SQNR of the difference", unit="dB", better="higher",
+               normal=(WATCH_DB, None), help="Signal to noise of what is left, with everything before it quantized."),
     )),
     Rule("lost_sign", lost_sign, (meaning.CLIPPED_SHARE, meaning.LOW)),
     Rule("clipped_range", clipped_range, (meaning.CLIPPED_SHARE, meaning.LOW, meaning.HIGH, meaning.SCALE)),
@@ -330,7 +359,7 @@ RULES: Sequence[Rule] = (
                help="Signal to noise of weights of a bell shape with as many bits and as many weights to a scale."),
     )),
     Rule("unbalanced_inputs", unbalanced_inputs, (
-        Column("ratio", label="ratio of the inputs' ranges", unit="ratio", better="lower", normal=(1, 16),
+        Column("ratio", label="ratio of the inputs' ranges", unit="ratio", better="lower", normal=(1, FAR_APART),
                help="The range of the largest input over that of the smallest; both share one scale."),
     )),
     Rule("dispersed_range", dispersed_range, (

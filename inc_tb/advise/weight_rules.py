@@ -11,7 +11,7 @@ from inc_tb.advise.finding import MOST_LISTED, Finding, outliers_among
 from inc_tb.advise.scene import Scene, flushed_weights, number, weight_db, weights_explain
 from inc_tb.frameworks.ops import Quantization
 from inc_tb.measure import metrics
-from inc_tb.measure.natural import natural, reach
+from inc_tb.measure.natural import NATURAL_SLACK_DB, natural, reach
 from inc_tb.measure.op_table import Measurement
 from inc_tb.measure.stats import PairStats
 
@@ -37,8 +37,8 @@ def weights_per_tensor(m: Measurement, scene: Scene) -> Finding | None:
     if not weights_explain(m) or (not isinstance(in_steps, str) and in_steps > ROUNDING_STEPS):
         return None
     gain = _gain_per_channel_db(m.weight, m.op.weight)
-    if gain < PER_CHANNEL_GAIN_DB:
-        return None
+    if gain < PER_CHANNEL_GAIN_DB or weight_db(m) + gain < natural(m.op.weight, m.weight).sqnr_db - NATURAL_SLACK_DB:
+        return None  # as where some weights of every channel are far too large: its own scale does not cure that
     because = (
         f"the weights of {m.op.name} share one scale although its largest channel is {ratio:.1f} times the median one "
         f"({weight_db(m):.1f} dB): give each channel a scale of its own, or keep it in fp32"

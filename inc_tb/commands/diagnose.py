@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,8 @@ from inc_tb.commands.terminal import (
     progress_bar,
     with_detail,
 )
-from inc_tb.data import open_data, open_for
-from inc_tb.errors import UsageError
+from inc_tb.data import load_function, open_data, open_for, split_function
+from inc_tb.errors import IncTbError, UsageError
 from inc_tb.frameworks.models import open_pair
 from inc_tb.frameworks.registry import framework_of
 from inc_tb.records import plural
@@ -82,10 +85,10 @@ from inc_tb.texts import LENGTH, open_text, open_tokenizer
 @click.option(
     "--probe",
     "probe_s",
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(0),
     metavar="SECONDS",
-    help="Also measure at the output what quantizing each op does, for about so long; called again for the same models "
-    "with the same --run it goes on.",
+    help="Measure at the output what quantizing each op does, for about so long; called again for the same models "
+    "with the same --run it goes on. 0 leaves it out.  [default: 5, or half of what the comparison took]",
 )
 @click.option(
     "--profile",
@@ -100,13 +103,22 @@ from inc_tb.texts import LENGTH, open_text, open_tokenizer
     metavar="K/N",
     help="Measure only every Nth batch, from the Kth on, and leave a file for `inc-tb merge` in LOGDIR/RUN.shards.",
 )
+@click.option(
+    "--verify", "is_verified", is_flag=True,
+    help="Quantize with the first suggestion, as the quantized model was made as far as that shows, and tell the error "
+    "before and after.",
+)  # fmt: skip
+@click.option(
+    "--eval", "evaluate", metavar="FILE.PY:FUNCTION",
+    help="With --verify: also the accuracy. Gets a model or the path of its file, returns a number.",
+)  # fmt: skip
 @with_detail
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def diagnose(
     reference: str, quantized: str, data: str | None, text: Path | None, length: int, tokenizer: str | None,
     logdir: Path, run: str | None, append: bool, sort: str, top: int, samples: int | None, batch_size: int |
     None, memory: int | None, csv: Path | None, probe_s: float | None, profile_runs: int | None, shard: Share | None,
-    as_json: bool,
+    is_verified: bool, evaluate: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare QUANTIZED with REFERENCE op by op, log it for TensorBoard, and say what to change.
 
@@ -115,33 +127,39 @@ def diagnose(
     """
     from inc_tb.measure.op_table import COLUMNS
     from inc_tb.profiling.run import profile
-    from inc_tb.search.probe import probe
+    from inc_tb.search.brief import budget_after, probe_briefly
+    from inc_tb.search.probe import Probe, probe
     from inc_tb.show.diagnoses import show_diagnosis, write_lists
     from inc_tb.show.profiles import show_profile
     from inc_tb.show.sorting import find_sorting
     from inc_tb.show.trials import show_comparison
+    from inc_tb.show.verified import show_verified
     from inc_tb.store.remote import shown
     from inc_tb.store.workspace import put_tables_above
     from inc_tb.store.writer import SummaryWriter
+    from inc_tb.tuning.verify import verify
 
     find_sorting(COLUMNS, sort)  # before anything takes time
     if (data is None) == (text is None):
         both = "neither was given" if data is None else "both were given"
         raise UsageError(f"expected --data, or --text for a language model; {both}.")
     if shard is not None:
-        refuse_with_share(append=append, csv=csv, probe=probe_s, profile=profile_runs)
+        refuse_with_share(append=append, csv=csv, probe=probe_s or None, profile=profile_runs)
+    if evaluate is not None and not is_verified:
+        raise UsageError("--eval was given without --verify; expected both.")
+    scored = load_function(*split_function(evaluate)) if evaluate is not None else None
     folder = run_folder(logdir, run, name_of(quantized))
     check_folder(logdir)
     check_folder(csv)
     if run is not None and not append:
-        refuse_taken(folder, run, (reference, quantized), goes_on=probe_s is not None)
+        refuse_taken(folder, run, (reference, quantized), goes_on=bool(probe_s))
     models = as_model(reference), as_model(quantized)
     given = Given(*models, (reference, quantized))
     given.check_files()
     budget = None if memory is None else memory << 20
     adapter = open_pair(*models, memory_budget=budget, batch_size=batch_size)
     for ability, wanted in (("open_switches", probe_s), ("open_timer", profile_runs)):
-        if wanted is not None:
+        if wanted:
             framework_of(models[1]).require(ability)
     words = open_tokenizer(tokenizer or reference) if text is not None or tokenizer is not None else None
     if text is not None:
@@ -153,18 +171,23 @@ def diagnose(
         place = share_folder(logdir, run, quantized)
         write_share(shard, adapter, batches, models, (reference, quantized), given, place, asked, as_json=as_json)
         return
+    began = time.monotonic()
     with progress_bar("comparing samples", batches.samples) as progress:
         found = diagnose_adapted(
             adapter, batches, models, names=(reference, quantized), given=given, progress=progress,
             watch=token_watch(words),
         )  # fmt: skip
-    with SummaryWriter(folder) as writer:
-        writer.add_diagnosis(found)
-    comparison, complete = {}, True
-    if probe_s is not None:
-        with progress_bar("probing the output") as probing:
+    probed = Probe(found)
+    with progress_bar("probing the output") as probing:
+        if probe_s is None:
+            budget_s = budget_after(time.monotonic() - began)
+            probed = probe_briefly(models, batches, found, budget_s, probing)
+            found = probed.diagnosis
+        with SummaryWriter(folder) as writer:
+            writer.add_diagnosis(found)
+        if probe_s:
             probed = probe(*models, batches, budget_s=probe_s, logdir=folder, diagnosis=found, progress=probing)
-        found, comparison, complete = probed.diagnosis, probed.comparison, probed.complete
+    found, comparison, complete = probed.diagnosis, probed.comparison, probed.complete
     times = None
     if profile_runs is not None:
         one_by_one = (
@@ -183,9 +206,19 @@ def diagnose(
     write_lists(folder, found)
     if csv is not None:
         found.to_csv(csv)
+    verified, failed = None, None
+    if is_verified:
+        try:
+            with contextlib.redirect_stdout(sys.stderr):  # what the user's own function prints is no part of the answer
+                verified = verify(*models, batches, found, scored)
+        except IncTbError as error:
+            failed = error  # told once the diagnosis is
     if as_json:
         more: dict[str, Any] = {"comparison": comparison, "complete": complete} if comparison else {}
+        more |= {"verified": verified} if verified is not None else {}
         print_json({**found.to_json(), **more, **({"profile": times.to_json()} if times is not None else {})})
+        if failed is not None:
+            raise failed
         return
     show_diagnosis(
         out, found, sort=sort, top=top, detail=detail(), comparison=comparison,
@@ -195,6 +228,10 @@ def diagnose(
         if times is not None:
             show_profile(out, times, top)
         show_comparison(out, comparison)
+    if verified is not None:
+        show_verified(out, verified)
     logged = f"{plural(found.ops.count, 'op')} and {plural(found.samples, 'sample')}"
     out.print(f"Logged {logged} to [bold]{escape(shown(folder))}[/]. ", end="")
     invite(logdir)
+    if failed is not None:
+        raise failed

@@ -214,6 +214,13 @@ class Framework(ABC):
         """The fp32 model with these changes, in a form that `save_model` takes."""
         return self._do("apply_rewrites", model, rewrites)
 
+    def read_settings(self, quantized: Any, table: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Arguments of its first tool, as far as they show in what it has made, or in the table of its ops."""
+        if "read_settings" not in self.parts:
+            return {}
+        found: Mapping[str, Any] = self._do("read_settings", quantized, table)
+        return found
+
     # What else it brings
 
     def as_array(self, value: Any) -> Array | None:

@@ -20,8 +20,9 @@ from inc_tb.frameworks.ops import Array
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.records import plural
 from inc_tb.search.budget import Budget
+from inc_tb.search.comparison import Comparison
 from inc_tb.search.journal import Journal
-from inc_tb.search.simulation import Comparison, Simulation, interval, resampled
+from inc_tb.search.simulation import Simulation, interval, resampled
 from inc_tb.search.smallest import HEALTHY, Search
 from inc_tb.shown import Shown
 
@@ -37,6 +38,8 @@ _SUGGESTIONS = 20
 _FIRST_LOG_S = 2.0
 _SHARES = (0.5, 0.65, 0.9)
 """When the time for the units, for leaving them out and for the tensors around them is over, of the whole budget."""
+_FIRST, _FIRST_IF_BRIEF = 0.3, 0.7
+"""When that for what the diagnosis suggests is over, which comes before them."""
 
 
 @dataclass(repr=False)
@@ -83,6 +86,7 @@ def probe(
     (the folder of a run) the op table is logged as it fills, and a probe that was interrupted goes on where it was.
     `progress` is called with the evaluations done and those there will be.
     """
+    began = time.monotonic()
     if isinstance(quantized, Mapping):
         quantized = quantize_to_ranges(model, quantized)
     switches = open_switches(model, quantized)
@@ -100,7 +104,7 @@ def probe(
             simulation.remember(
                 Journal(Path(logdir) / JOURNAL), digest_model(model)[:16] + digest_model(quantized)[:16]
             )
-        return _Prober(simulation, diagnosis, budget_s, writer, progress).run()
+        return Prober(simulation, diagnosis, budget_s, writer, progress, began).run()
     finally:
         if writer is not None:
             writer.close()
@@ -112,7 +116,9 @@ def _writer(logdir: str | PathLike[str]) -> SummaryWriter:
     return SummaryWriter(logdir)
 
 
-class _Prober:
+class Prober:
+    """Measures what there is time for, what is suggested first; a brief one leaves healthy outputs alone."""
+
     def __init__(
         self,
         simulation: Simulation,
@@ -120,24 +126,45 @@ class _Prober:
         budget_s: float,
         writer: SummaryWriter | None,
         progress: Progress | None,
+        began: float,
+        *,
+        is_brief: bool = False,
     ) -> None:
+        self._is_brief = is_brief
         self._simulation = simulation
         self._diagnosis = diagnosis
         self._budget_s = budget_s
         self._writer = writer
         self._progress = progress
-        self._began = time.monotonic()
-        self._logged = self._began
+        self._began = began
+        self._logged = time.monotonic()
         self._wait_s = _FIRST_LOG_S
         self._done = 0
         self._total = 0
         self._gradients: dict[str, float] = {}
+        self._measured: dict[int, KeptSet] = {}
+        """By the rank of a suggestion."""
         self._result = Probe(diagnosis)
         self._screened = screened(diagnosis, [unit.name for unit in simulation.model.units])
 
     def run(self) -> Probe:
+        if self._is_brief:
+            self._run_briefly()
+        else:
+            self._result.comparison = self._simulation.compare()
+            self._search()
+        return self._result
+
+    def _run_briefly(self) -> None:
+        if self._is_healthy():
+            self._withdraw()
+        else:
+            self._search()
         self._result.comparison = self._simulation.compare()
+
+    def _search(self) -> None:
         self._total = len(self._screened) + min(_LEFT_OUT, len(self._screened))
+        self._measure_suggestions()
         found = self._probe_units()
         self._leave_out(found)
         reached = [effect.name for effect in self._result.units]
@@ -145,17 +172,33 @@ class _Prober:
         self._total += len(search.grids)
         search.try_each_alone(self._deadline(2), lambda _, __: self._step())
         search.budget = Budget(self._began + self._budget_s - time.monotonic())
-        full = self._simulation.error_keeping(())
-        if full <= HEALTHY:
-            healthy = (
-                f"the output is as close to fp32 as healthy int8 gets: error {full:.2g}, up to {HEALTHY:g} is usual"
-            )
-            self._diagnosis = replace(self._diagnosis, notes=[*self._diagnosis.notes, healthy])
+        if self._is_healthy():
+            self._note_health()
         self._measure_sets(search)
         self._gradients = self._score_gradients()
         self._compare_gradients()
         self._finish()
-        return self._result
+
+    def _withdraw(self) -> None:
+        """What single ops add is nothing to act on where nothing of it arrives."""
+        left_out = len(self._diagnosis.suggestions)
+        if left_out:
+            self._note_health()
+            of_ops = plural(left_out, "suggestion that follows", "suggestions that follow")
+            note = f"{of_ops} from single ops alone left out; --probe 0 shows what single ops call for"
+            self._diagnosis = replace(self._diagnosis, suggestions=[], notes=[*self._diagnosis.notes, note])
+        self._result.diagnosis = self._diagnosis
+
+    def _is_healthy(self) -> bool:
+        return self._simulation.error_keeping(()) <= HEALTHY
+
+    def _note_health(self) -> None:
+        if self._simulation.model.sites:
+            error = self._simulation.error_keeping(())
+            healthy = (
+                f"the output is as close to fp32 as healthy int8 gets: error {error:.2g}, up to {HEALTHY:g} is usual"
+            )
+            self._diagnosis = replace(self._diagnosis, notes=[*self._diagnosis.notes, healthy])
 
     def _compare_gradients(self) -> None:
         """How well one backward pass would have told the same."""
@@ -172,6 +215,8 @@ class _Prober:
     def _score_gradients(self) -> dict[str, float]:
         scores: dict[str, list[Array]] = {}
         for batch in self._simulation.batches:
+            if time.monotonic() > self._began + self._budget_s:
+                return {}
             for op, found in self._simulation.model.gradients(batch).items():
                 scores.setdefault(op, []).append(found)
         return {op: float(np.concatenate(found).mean()) for op, found in scores.items()}
@@ -199,19 +244,24 @@ class _Prober:
             found[effect.name].recovery = 1 - self._simulation.error(sites) / full
             self._step()
 
-    def _measure_sets(self, search: Search) -> None:
+    def _measure_suggestions(self) -> None:
+        until = self._began + (_FIRST_IF_BRIEF if self._is_brief else _FIRST) * self._budget_s
         units = {unit.name for unit in self._simulation.model.units}
-        measured = {}
         for suggestion in self._diagnosis.suggestions[:_SUGGESTIONS]:
             kept = [op for op in suggestion.ops if op in units]
             known = self._simulation.is_known(self._simulation.sites_without(kept))
-            if kept and (known or time.monotonic() < self._began + self._budget_s):
-                measured[suggestion.rank] = self._kept(kept)
-        explaining = search.explaining(kept.units for kept in measured.values())
+            if kept and (known or time.monotonic() < until):
+                self._measured[suggestion.rank] = self._kept(kept)
+
+    def _measure_sets(self, search: Search) -> None:
+        explaining = search.explaining(kept.units for kept in self._measured.values())
         self._result.explaining = self._kept(explaining) if explaining else None
         samples = plural(len(self._simulation.errors(())), "sample")
         how = f"measured with these ops in fp32 and all others rounded, over {samples}, in fp32 kernels"
-        self._diagnosis = with_measured_sets(self._diagnosis, self._result.explaining, measured, units, how)
+        units = {unit.name for unit in self._simulation.model.units}
+        self._diagnosis = with_measured_sets(
+            self._diagnosis, self._result.explaining, self._measured, units, how, is_smallest=search.is_whole
+        )
 
     def _kept(self, units: Sequence[str]) -> KeptSet:
         full, left = self._simulation.error_keeping(()), self._simulation.error_keeping(units)
@@ -232,7 +282,7 @@ class _Prober:
     def _filled(self) -> Diagnosis:
         self._rank()
         known = {effect.name for effect in self._result.units}
-        late = f"not reached within the {self._budget_s:g} s of the probe; give it more time"
+        late = f"not reached within the {self._budget_s:.3g} s of the probe; give it more time"
         why_not = {op: late for u in self._simulation.model.units if u.name not in known for op in u.ops}
         return with_effects(self._diagnosis, self._result.units, why_not, self._gradients)
 
@@ -248,9 +298,8 @@ class _Prober:
     def _finish(self) -> None:
         result = self._result
         if not result.complete:
-            reached = (
-                f"{len(result.units)} of {len(self._screened)} units were probed in {self._budget_s:g} s; give it more"
-            )
+            reached = f"{len(result.units)} of {len(self._screened)} units"
+            reached += f" were probed in {self._budget_s:.3g} s; give it more"
             self._diagnosis = replace(self._diagnosis, notes=[*self._diagnosis.notes, reached])
         result.diagnosis = self._filled()
         result.evaluations = self._simulation.evaluations

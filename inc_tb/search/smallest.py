@@ -68,6 +68,8 @@ class Search:
         self._rough = rough if rough is not None else simulation
         place = {unit: i for i, unit in enumerate(screened)}
         self._screened = sorted(self.grids, key=lambda name: min(place[unit] for unit in self.grids[name].units))
+        self.is_whole = True
+        """Whether every tensor was tried and the time has sufficed, so that no smaller set was overlooked."""
         self._errors: dict[str, float] = {}
         self._chain: list[frozenset[str]] = []
 
@@ -76,6 +78,7 @@ class Search:
         for done, name in enumerate(self._screened, start=1):
             sites = self.grids[name].sites
             if time.monotonic() > deadline and not self._rough.is_known(sites):
+                self.is_whole = False
                 return
             self._errors[name] = self._rough.error(sites)
             if progress is not None:
@@ -166,31 +169,51 @@ class Search:
     def explaining(self, sets: Iterable[Collection[str]] = ()) -> list[str]:
         """The set that explains most of the loss: what is left is small, and no further op changes it much.
 
-        Nor do all of one of the `sets` together, such as what a cause has in every layer.
+        Nor do all of one of the `sets` together, such as what a cause has in every layer. Where several of them
+        together explain the loss with fewer ops than single ones do, it is those.
         """
+        wholes = [frozenset(whole) for whole in sets]
         full = self.simulation.error_keeping(())
-        prefixes = self.prefixes()
-        if not prefixes or full <= 0:
+        if full <= 0:
             return []
-        reached = self.smallest(max((1 - _REMOVED) * full, HEALTHY))
-        if reached is None:
+        limit = max((1 - _REMOVED) * full, HEALTHY)
+        together = self._together(wholes, limit)
+        single = self.smallest(limit) if together is None or self._may_try(()) else None
+        found = [some for some in (single, together) if some is not None]
+        if not found:
             return []
-        kept, error = frozenset(reached), self.simulation.error_keeping(reached)
-        while (
-            error > HEALTHY
-            and not self.budget.is_over()
-            and (more := next((p for p in prefixes if not p <= kept), None)) is not None
-        ):
+        kept, prefixes = min(map(frozenset, found), key=len), self.prefixes()
+        error = self.simulation.error_keeping(kept)
+        while error > HEALTHY and (more := next((p for p in prefixes if not p <= kept), None)) is not None:
             grown = kept | more
-            if self.simulation.error_keeping(grown) > _WORTH * error:
+            if not self._may_try(grown) or self.simulation.error_keeping(grown) > _WORTH * error:
                 break
             kept = frozenset(self.pruned(grown, _WORTH * error))
             error = self.simulation.error_keeping(kept)
-        for whole in sets:
-            grown = kept.union(whole)
-            if error > HEALTHY and grown != kept and self.simulation.error_keeping(grown) <= _WORTH * error:
-                kept, error = grown, self.simulation.error_keeping(grown)
+        for whole in wholes:
+            grown = kept | whole
+            if error > HEALTHY and grown != kept and self._may_try(grown):
+                less = self.simulation.error_keeping(grown)
+                kept, error = (grown, less) if less <= _WORTH * error else (kept, error)
         return self._sorted(kept)
+
+    def _together(self, sets: Sequence[frozenset[str]], limit: float) -> list[str] | None:
+        """Of all of the sets, those that must go together to get there: two causes of which either alone is enough."""
+        left = [some for i, some in enumerate(sets) if not any(some <= other for other in sets[:i])]
+        whole = frozenset[str]().union(*left)
+        if not left or not self._may_try(whole) or self.simulation.error_keeping(whole) > limit:
+            return None
+        for some in reversed(left):
+            less = frozenset[str]().union(*(other for other in left if other is not some))
+            if len(left) > 1 and self._may_try(less) and self.simulation.error_keeping(less) <= limit:
+                left.remove(some)
+        return self.pruned(frozenset[str]().union(*left), limit)
+
+    def _may_try(self, kept: Collection[str]) -> bool:
+        """Whether there is time for it, or it is known already."""
+        is_over = self.budget.is_over()
+        self.is_whole = self.is_whole and not is_over
+        return not is_over or self.simulation.is_known(self.simulation.sites_without(kept))
 
     def pruned(self, kept: Collection[str], limit: float) -> list[str]:
         """Without the units that can be quantized after all: those that gain least for their price first, many at

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.records import listed, plural
-from inc_tb.search.simulation import Comparison
+from inc_tb.search.comparison import Comparison
 from inc_tb.show.detail import Detail
 from inc_tb.show.grid import NAME_WIDTH, Name, fits, show_grid
 from inc_tb.show.grid import Column as GridColumn

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from inc_tb.records import Trial, plural
-from inc_tb.search.simulation import Comparison
+from inc_tb.search.comparison import Comparison
 from inc_tb.show.detail import Detail
 from inc_tb.show.grid import Column, Lists, Name, show_grid
 from inc_tb.show.profiles import show_benchmark
@@ -129,7 +129,7 @@ def show_comparison(console: Console, comparison: Mapping[str, Comparison]) -> N
     table.add_column("")
     for form in comparison:
         table.add_column(form, justify="right")
-    rows = {"error": "error / signal", "agreement": "same top-1", "divergence": "KL, nats"}
+    rows = {"error": "error / signal", "agreement": "same top-1", "divergence": "KL, nats", "cosine": "cosine"}
     for name, label in rows.items():
         values = [getattr(found, name) for found in comparison.values()]
         if any(value is not None for value in values):

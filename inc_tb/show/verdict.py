@@ -16,7 +16,7 @@ from inc_tb.advise.configs import is_setting, recipes_for
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.profile import Profile, speedup
 from inc_tb.records import Effect, Suggestion, Trial, listed, plural
-from inc_tb.search.simulation import Comparison
+from inc_tb.search.comparison import Comparison
 from inc_tb.show.grid import is_free, listed_within
 from inc_tb.show.quantities import duration, number, quantity, title
 from inc_tb.tuning.loop import Tuned

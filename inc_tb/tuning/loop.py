@@ -23,7 +23,7 @@ from inc_tb.frameworks.ops import Array
 from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.profiling.benchmark import Speed, as_told
 from inc_tb.records import Trial, brief, plural
-from inc_tb.search.simulation import Comparison
+from inc_tb.search.comparison import Comparison
 from inc_tb.shown import Shown
 from inc_tb.store.workspace import make_newest
 from inc_tb.tuning.attempt import Attempt, key_of

@@ -28,8 +28,9 @@ from inc_tb.profiling.benchmark import Speed, benchmark
 from inc_tb.profiling.run import profile
 from inc_tb.records import Trial, plural
 from inc_tb.search.budget import Budget
+from inc_tb.search.comparison import Comparison
 from inc_tb.search.journal import Journal
-from inc_tb.search.simulation import Comparison, Simulation
+from inc_tb.search.simulation import Simulation
 from inc_tb.tuning.attempt import Attempt, key_of
 from inc_tb.tuning.calibration import calibration_data
 from inc_tb.tuning.criterion import Criterion

@@ -10,6 +10,7 @@ import pytest
 
 from inc_tb.advise.effects import (
     EXPLAINING,
+    FOUND,
     SPREAD_OVER,
     KeptSet,
     UnitEffect,
@@ -112,8 +113,42 @@ def test_suggestions_are_ranked_by_what_they_recover_and_those_not_measured_come
     given = replace(diagnosis, suggestions=[suggestion(i, op) for i, op in enumerate(OPS[:5], start=1)])
     measured = {1: KeptSet([CONV1], 0.9, 0.1), 3: KeptSet([CONV2], 0.2, 0.8), 4: KeptSet([RELU2], 1.3, -0.3)}
     found = with_measured_sets(given, None, measured, UNITS, HOW).suggestions
-    assert [s.rule for s in found] == ["rule3", "rule1", "rule4", "rule2", "rule5"]
+    assert [s.rule for s in found] == ["rule3", "rule1", "rule2", "rule5", "rule4"]
     assert [s.rank for s in found] == [1, 2, 3, 4, 5]
+
+
+def test_what_changes_nothing_by_itself_says_so(diagnosis: Diagnosis) -> None:
+    given = replace(diagnosis, suggestions=[suggestion(1, CONV1), suggestion(2, CONV2)])
+    measured = {1: KeptSet([CONV1], 0.99, 0.01), 2: KeptSet([CONV2], 0.97, 0.03)}
+    found = with_measured_sets(given, None, measured, UNITS, HOW).suggestions
+    assert [s.because for s in found] == [
+        "because 2", "because 1. By itself this changes next to nothing at the output"
+    ]  # fmt: skip
+
+
+def test_a_set_of_two_causes_tells_both_and_that_they_must_go_together(diagnosis: Diagnosis) -> None:
+    given = replace(diagnosis, suggestions=[suggestion(1, CONV1), suggestion(2, GEMM)])
+    measured = {1: KeptSet([CONV1], 0.99, 0.01), 2: KeptSet([GEMM], 0.8, 0.2)}
+    first = with_measured_sets(given, KeptSet([CONV1, GEMM], 0.01, 0.99), measured, UNITS, HOW).suggestions[0]
+    assert first.because == (
+        "keeping these 2 ops in fp32 together removes 99.0% of the error at the output. 2 causes: (1) because 1; "
+        "(2) because 2. One by one they remove 1.0%, 20.0%: they must go together"
+    )
+    measured[2] = KeptSet([GEMM], 0.2, 0.8)
+    first = with_measured_sets(given, KeptSet([CONV1, GEMM], 0.01, 0.99), measured, UNITS, HOW).suggestions[0]
+    assert first.because.endswith("(1) because 1; (2) because 2")
+
+
+def test_a_set_of_more_than_its_cause_explains_says_what_is_known(diagnosis: Diagnosis) -> None:
+    given = replace(diagnosis, suggestions=[suggestion(1, CONV1, RELU1)])
+    first = with_measured_sets(given, KeptSet([CONV1, GEMM], 0.01, 0.99), {}, UNITS, HOW).suggestions[0]
+    assert first.because.endswith("of the error at the output. Of some of them this is known: because 1")
+
+
+def test_a_set_that_no_whole_search_has_found_is_not_called_the_smallest(diagnosis: Diagnosis) -> None:
+    given = replace(diagnosis, suggestions=[])
+    (first,) = with_measured_sets(given, KeptSet([CONV1], 0.01, 0.99), {}, UNITS, HOW, is_smallest=False).suggestions
+    assert first.rule == FOUND
 
 
 def test_the_set_that_explains_the_loss_comes_first(diagnosis: Diagnosis) -> None:

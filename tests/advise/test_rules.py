@@ -439,6 +439,59 @@ def test_unbalanced_inputs(ratio: float, speaks: bool) -> None:
     assert "add" in found[0].ops
 
 
+@pytest.mark.parametrize(("ratio", "speaks"), [(20.0, True), (10.0, False)])
+def test_unbalanced_parts_of_the_models_own_output(ratio: float, speaks: bool) -> None:
+    """As a whole it has 40 dB; the smaller part, whose power is 1 / ratio², 38.8 dB less the square of the ratio."""
+    parts = op("a"), op("b", x=BELL / np.float32(ratio), step=0.04 / ratio)
+    found = judged(*parts, op("join", "Concat", ["a", "b"], added=40.0))
+    assert [(s.rule, s.ops) for s in found] == ([("unbalanced_inputs", ["join"])] if speaks else [])
+    assert not speaks or "joins a (up to" in found[0].because
+
+
+@pytest.mark.parametrize(("low", "speaks"), [(-3.4e38, True), (-170.0, True), (-140.0, False)])
+@pytest.mark.parametrize("between", [(), ("Reshape",)], ids=["", "behind a reshape"])
+def test_a_mask_in_one_range_with_scores(low: float, speaks: bool, between: Sequence[str]) -> None:
+    """Steps of -170 / 255 leave 14.3 dB of a difference of 1, those of -140 / 255 16."""
+    x = np.where(rng.random(BELL.shape) < 0.3, np.float32(low), BELL)
+    ops = [op("scores", "MatMul"), op("mask", "Add", ["scores"], x=x, added=x, step=-low / 255)]
+    ops += [op("between", kind, ["mask"], x=x, added=x, step=-low / 255) for kind in between]
+    ops.append(op("attention", "Softmax", [ops[-1].op.name]))
+    found = judged(*ops)
+    assert [s.rule for s in found] == (["mask_constant"] if speaks else [])
+    if speaks:
+        assert {"mask", "attention"} <= set(found[0].ops)
+        assert found[0].evidence["scores"] == pytest.approx(np.abs(BELL).max())
+        assert f"a huge number ({low:.3g})" in found[0].because
+
+
+def test_scores_that_reach_far_themselves_are_not_masked() -> None:
+    x = BELL * np.float32(40)
+    ops = op("scores", "MatMul", x=x, step=1.4), op("bias", "Add", ["scores"], x=x - 170, added=x - 170, step=1.4)
+    assert judged(*ops, op("attention", "Softmax", ["bias"])) == []
+
+
+@pytest.mark.parametrize(("mean", "speaks"), [(20.0, True), (12.0, False)])
+def test_a_difference_of_nearly_equal_numbers(mean: float, speaks: bool) -> None:
+    """Both arrive with at least 20 dB and have reach of 16 times what is left, which has 0 dB; or less than that."""
+    other = rng.standard_normal(BELL.shape).astype(np.float32)
+    left = (BELL - other) / np.float32(1.41)
+    a, b = left + np.float32(mean) + other, other + np.float32(mean)
+    numbers = op("square", "Mul", x=a, added=40.0), op("mean.square", "Mul", x=b, added=40.0)
+    end = op("variance", "Sub", ["square", "mean.square"], x=left, added=left, total=noisy(left, 0.0), step=None)
+    found = judged(*numbers, end, op("end", "Tanh", ["variance"], total=noisy(BELL, 0.0)))
+    assert [s.rule for s in found] == (["near_equal_difference"] if speaks else [])
+    if speaks:
+        assert found[0].ops == ["square", "mean.square", "variance", "end"]
+        assert "square and mean.square" in found[0].because
+
+
+def test_a_difference_of_what_was_lost_before_is_not_to_blame() -> None:
+    a = BELL + np.float32(50)
+    numbers = op("a", "Mul", x=a, total=noisy(a, 15.0)), op("b", "Mul", x=a - BELL / 2, total=noisy(a, 40.0))
+    end = op("variance", "Sub", ["a", "b"], x=BELL / 2, added=BELL / 2, total=noisy(BELL, 0.0), step=None)
+    assert judged(*numbers, end) == []
+
+
 def test_dispersed_range_counts_the_tails() -> None:
     # Two values of 200 among 32,768 from a bell curve: the step 200/127 is larger than most values.
     x = rng.standard_normal((64, 2, 256)).astype(np.float32)

@@ -534,12 +534,66 @@ def test_diagnose_with_a_probe_as_json(call: Called, quantized: Callable[..., Pa
     assert code == 0, err
     found = json.loads(out)
     assert sum(op["sensitivity"] is not None for op in found["ops"]) >= 10
-    code, out, _ = call("diagnose", HARD, quantized("hard"), "--data", "data.npz", "--json")
+    assert found["comparison"]["real"]["error"] > 0
+    code, out, _ = call("diagnose", HARD, quantized("hard"), "--data", "data.npz", "--probe", 0, "--json")
     assert all(op["sensitivity"] is None and op["null_reasons"]["sensitivity"] for op in json.loads(out)["ops"])
+    assert "comparison" not in json.loads(out)
+
+
+def test_diagnose_proves_its_first_suggestion_by_itself(
+    call: Called, here: Path, quantized: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inc_tb.search.brief.BUDGET_S", 600.0)
+    code, out, err = call("diagnose", HARD, quantized("hard"), "--data", "data.npz", "--json")
+    assert code == 0, err
+    first = json.loads(out)["suggestions"][0]
+    assert set(first["ops"]) >= set(CULPRITS)
+    assert first["evidence"]["recovered"] > 0.9
+    (run,) = (path for path in (here / "nc_workspace").iterdir() if path.name.startswith(quantized("hard").stem))
+    logged = inc_tb.load(run)
+    assert (len(logged.diagnoses), (run / "probe.jsonl").exists()) == (1, False)
+    assert logged.suggestions[0].effects[0].basis == "measured"
+
+
+def test_a_model_that_cannot_be_probed_is_diagnosed_all_the_same(
+    call: Called, here: Path, quantized: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("no such switch\nin here")
+
+    monkeypatch.setattr("inc_tb.search.brief.open_switches", fails)
+    code, out, err = call("diagnose", HARD, quantized("hard"), "--data", "data.npz", "--json")
+    found = json.loads(out)
+    assert (code, found["suggestions"][0]["rule"]) == (0, "outlier_channels"), err
+    assert "what ops do to the output was not probed: no such switch" in found["notes"]
+
+
+def test_a_suggestion_is_verified(call: Called, here: Path, quantized: Callable[..., Path]) -> None:
+    arguments = ("diagnose", HARD, quantized("hard"), "--data", "data.npz", "--probe", 0)
+    code, out, err = call(*arguments, "--verify", *EVAL)
+    assert code == 0, err
+    table = out[out.index("Suggestion 1, really quantized") :]
+    for word in ("given", "quantized anew", "error / signal", "accuracy", "Assumed: calibrated with the data given"):
+        assert word in table
+    code, out, err = call(*arguments, "--verify", "--json")
+    errors = {form: found["error"] for form, found in json.loads(out)["verified"]["comparison"].items()}
+    assert errors["with suggestion 1"] < 0.1 * errors["given"]
+    code, out, err = call(*arguments, *EVAL)
+    assert (code, out) == (2, "")
+    assert "--verify" in one_line(err)
+
+
+def test_without_a_suggestion_the_diagnosis_is_told_before_the_error(
+    call: Called, here: Path, quantized: Callable[..., Path]
+) -> None:
+    models = CLEAN, quantized("clean", per_channel=True)
+    code, out, err = call("diagnose", *models, "--data", "data.npz", "--probe", 0, "--verify", "--json")
+    assert (code, json.loads(out)["suggestions"]) == (2, [])
+    assert "there is no suggestion to verify" in one_line(err)
 
 
 def test_a_probe_needs_some_time(call: Called, here: Path, quantized: Callable[..., Path]) -> None:
-    for given in (0, -1, "long"):
+    for given in (-1, "long"):
         code, out, err = call("diagnose", HARD, quantized("hard"), "--data", "data.npz", "--probe", given)
         assert (code, out) == (2, "")
         assert "--probe" in one_line(err)

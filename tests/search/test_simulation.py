@@ -14,7 +14,8 @@ from inc_tb.frameworks.onnx.switch import OnnxSwitches
 from inc_tb.frameworks.ops import Array, Batch, Input, Site, Unit
 from inc_tb.frameworks.protocols import Outputs
 from inc_tb.search.journal import Journal
-from inc_tb.search.simulation import WORST, Simulation, interval, resampled
+from inc_tb.search.objective import WORST
+from inc_tb.search.simulation import Simulation, interval, resampled
 from tests.digits import DATA, digits
 from tests.frameworks import onnx_zoo as zoo
 

@@ -22,7 +22,7 @@ from inc_tb.advise.configs import recipes_for
 from inc_tb.advise.effects import KeptSet, UnitEffect
 from inc_tb.errors import UsageError
 from inc_tb.records import OpTable
-from inc_tb.search.simulation import Comparison
+from inc_tb.search.comparison import Comparison
 from inc_tb.show.diagnoses import show_diagnosis
 from inc_tb.shown import Shown
 from inc_tb.tuning.attempt import Attempt

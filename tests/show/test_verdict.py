@@ -13,7 +13,7 @@ from rich.console import Console
 import inc_tb
 from inc_tb.profiling.profile import Profile
 from inc_tb.records import Effect, ProfileRow, Tokens, Trial
-from inc_tb.search.simulation import Comparison
+from inc_tb.search.comparison import Comparison
 from inc_tb.show.verdict import (
     Line,
     show_verdict,

@@ -57,7 +57,7 @@ class OnnxFramework(Framework):
         "measure_size": "model:measure_size", "save_model": "model:save_model",
         "count_macs": "multiplications:count_macs", "find_rewrites": "rewrites:find_rewrites",
         "apply_rewrites": "rewrites:apply_rewrites",
-        "quantize_to_ranges": "quantizer:quantize_to_ranges",
+        "quantize_to_ranges": "quantizer:quantize_to_ranges", "read_settings": "made_by:read_settings",
     }  # fmt: skip
 
     def recognizes(self, model: Any) -> bool:

@@ -11,7 +11,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from inc_tb.errors import ModelError
-from inc_tb.frameworks.channels import input_axis
+from inc_tb.frameworks.channels import input_axis, reshaped_axis
 from inc_tb.frameworks.feeds import fitted, whole_inputs
 from inc_tb.frameworks.graph_adapter import GraphAdapter
 from inc_tb.frameworks.heap import Heap
@@ -30,8 +30,9 @@ _CHANNELS_FIRST = {
     "InstanceNormalization", "LRN", "Resize", "Upsample", "DepthToSpace", "Flatten",
 }  # fmt: skip
 _CHANNELS_LAST = {
-    "MatMul", "Gemm", "LayerNormalization", "Attention", "Softmax", "Gather", "Reshape", "Squeeze", "Unsqueeze",
+    "MatMul", "Gemm", "LayerNormalization", "Attention", "Softmax", "Gather",
 }  # fmt: skip
+_RESHAPING = {"Reshape", "Squeeze", "Unsqueeze"}
 _ACTIVATIONS = {"Relu", "Clip", "BatchNormalization", "LeakyRelu", "Add", "Mul"}
 
 
@@ -139,6 +140,9 @@ class OnnxAdapter(GraphAdapter[Step]):
             return 1
         if step.type in _CHANNELS_LAST:
             return -1
+        if step.type in _RESHAPING:
+            shapes = self._reference.shapes
+            return reshaped_axis(shapes.get(step.node.input[0], []), shapes.get(step.outputs[0], []), before) or -1
         if step.type == "Transpose":
             order = list(attribute(step.node, "perm", []))
             return order.index(before % len(order)) if order else -1

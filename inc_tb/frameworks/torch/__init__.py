@@ -79,7 +79,7 @@ class TorchFramework(Framework):
         "name_twins": "timer:name_twins", "read_inputs": "adapter:read_inputs", "read_graph": "model:read_graph",
         "open_results": "model:open_results", "digest_model": "model:digest_model",
         "measure_size": "model:measure_size", "save_model": "model:save_model",
-        "count_macs": "multiplications:count_macs",
+        "count_macs": "multiplications:count_macs", "read_settings": "made_by:read_settings",
         "load_stored": "checkpoints:load_stored", "open_tokenizer": "checkpoints:open_tokenizer",
         "find_rewrites": "rewrites:find_rewrites", "apply_rewrites": "rewrites:apply_rewrites",
         "store_tuned": "carried:store_tuned", "open_tuned": "carried:open_tuned",

@@ -28,7 +28,12 @@ def axes_of(trace: Trace) -> dict[int, int]:
 
 
 def _kept(shape: tuple[int, ...], before: tuple[int, ...], axis: int) -> int:
-    """Where the channels are after values were perhaps rearranged: where there are as many of them."""
+    """Where the channels are after values were perhaps rearranged: where there are as many of them.
+
+    Or where they were, if nothing but one length is another one, such as that of channels that were put together.
+    """
+    if sum(a != b for a, b in zip(shape, before, strict=True)) <= 1:
+        return axis
     channels = before[axis]
     return next((a for a in (axis, -1, 1) if shape[a] == channels), -1)
 

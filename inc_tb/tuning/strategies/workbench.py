@@ -9,7 +9,8 @@ from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.records import Trial
 from inc_tb.search.budget import Budget
-from inc_tb.search.simulation import Comparison, Simulation
+from inc_tb.search.comparison import Comparison
+from inc_tb.search.simulation import Simulation
 from inc_tb.tuning.attempt import Attempt
 
 Attempts = Generator[Attempt, Trial, None]

@@ -1,0 +1,128 @@
+"""Rules about numbers of very different sizes that meet: see rules.py, where they have their place.
+
+Such an op adds no error of its own that a signal-to-noise ratio would show: huge numbers that carry nothing make up the
+signal. What rounding leaves of the numbers that matter is measured against those.
+"""
+
+from __future__ import annotations
+
+import math
+
+from inc_tb.advise.finding import Finding
+from inc_tb.advise.scene import HANDING, SOFTMAX, Scene, as_db, number, reach_of
+from inc_tb.measure import metrics
+from inc_tb.measure.metrics import sqnr_db
+from inc_tb.measure.op_table import Measurement
+
+FAR_APART = 16.0
+"""What is this many times smaller than what it shares a scale with has few steps left."""
+_MASKING = {"Add", "Sum", "Sub", "Where"}
+_AVERAGING = {"ReduceMean", "ReduceSum", "GlobalAveragePool", "Mean", "mean", "sum"}
+_SQUARING = {"Mul", "Pow", "Square", "mul", "pow", "square", "Div", "div"}
+_FINE_DB = 20.0
+"""What reaches a difference is fine with this."""
+
+
+def mask_constant(m: Measurement, scene: Scene) -> Finding | None:
+    """Places that nobody is to see are given a huge number, in one range with the scores."""
+    scores = _scores_beside_mask(m, scene)
+    if scores is None or masked_db(m, scene) >= scene.limit:
+        return None
+    step = _step(m)
+    softmax = next(reader.op.name for reader in _behind(m, scene) if scene.kind(reader) in SOFTMAX)
+    low = -m.output.extreme("neg_x_min") if m.output is not None else 0.0
+    because = (
+        f"{m.op.name} hides places by a huge number ({low:.3g}), in one range with the scores, which reach "
+        f"{scores:.3g} only: rounded in steps of {step:.3g} they come to {softmax} as good as equal. Hide places by "
+        "-30 beyond the lowest score instead, which no softmax can tell apart, or keep these ops in fp32"
+    )
+    return Finding(scene.edge_ops(m) or [m.op.name], because, {"scores": scores, "step": step, "low": low})
+
+
+def masked_db(m: Measurement, scene: Scene) -> float:
+    """What rounding leaves of the scores, of which a softmax tells differences of about 1."""
+    if _scores_beside_mask(m, scene) is None:
+        return math.inf
+    step = _step(m)
+    return -10 * math.log10(step * step / 12) if step > 0 else math.inf
+
+
+def near_equal_difference(m: Measurement, scene: Scene) -> Finding | None:
+    """E[x²] - E[x]²: what little is left of two large numbers is less than the error of either."""
+    found = _difference(m, scene)
+    if found is None:
+        return None
+    large, small, db = found
+    a, b = (source.op.name for source in scene.sources(m)[:2])
+    because = (
+        f"{m.op.name} subtracts two large numbers that are nearly equal, {a} and {b} (up to {large:.3g}): what is "
+        f"left, about {small:.3g}, drowns in the rounding of both ({db:.1f} dB, although each arrives well). A "
+        "variance that is written as E[x²] - E[x]² does so. Keep these ops in fp32, or use a norm that is one op"
+    )
+    return Finding(_products(m, scene), because, {"large": large, "difference": small, "difference_sqnr_db": db})
+
+
+def difference_db(m: Measurement, scene: Scene) -> float:
+    """What is left of a difference of nearly equal numbers."""
+    found = _difference(m, scene)
+    return found[2] if found is not None else math.inf
+
+
+def joined_db(m: Measurement, scene: Scene) -> float:
+    """What rounding to one scale leaves of the smallest part that is joined here."""
+    step = _step(m)
+    if scene.kind(m) != "Concat" or step <= 0:
+        return math.inf
+    powers = [number(metrics.mean(s.output.total("x2"), s.output)) for s in scene.sources(m) if s.output is not None]
+    alive = [power for power in powers if power > 0]
+    return 10 * math.log10(min(alive) / (step * step / 12)) if len(alive) > 1 else math.inf
+
+
+def _scores_beside_mask(m: Measurement, scene: Scene) -> float | None:
+    """How far the scores reach, if a softmax reads the result and that reaches much further."""
+    if scene.kind(m) not in _MASKING or not any(scene.kind(reader) in SOFTMAX for reader in _behind(m, scene)):
+        return None
+    reaches = [reach for source in scene.sources(m) if (reach := reach_of(source.output)) > 0]
+    is_far = bool(reaches) and reach_of(m.output) >= FAR_APART * min(reaches)
+    return min(reaches) if is_far else None
+
+
+def _behind(m: Measurement, scene: Scene) -> list[Measurement]:
+    """Who reads the result, also behind what only rearranges it."""
+    found, waiting = [], scene.readers(m)
+    while waiting:
+        reader = waiting.pop(0)
+        found.append(reader)
+        waiting += scene.readers(reader) if scene.kind(reader) in HANDING else []
+    return found
+
+
+def _difference(m: Measurement, scene: Scene) -> tuple[float, float, float] | None:
+    """How far both reach, the usual size of what is left, and its signal to noise; of differences that lose it."""
+    sources = scene.sources(m)
+    if scene.kind(m) != "Sub" or len(sources) != 2 or m.output is None or not m.output.total("count"):
+        return None
+    large = min(reach_of(source.output) for source in sources)
+    small = math.sqrt(number(metrics.mean(m.output.total("x2"), m.output)))
+    db = as_db(sqnr_db(m.output))
+    arrives = min((as_db(sqnr_db(source.output)) for source in sources if source.output is not None), default=-math.inf)
+    is_lost = small > 0 and large >= FAR_APART * small and db < scene.limit and arrives >= _FINE_DB
+    return (large, small, db) if is_lost else None
+
+
+def _products(m: Measurement, scene: Scene) -> list[str]:
+    """The difference, who reads it, and what makes its two numbers: averages, and products before and behind them."""
+    found, waiting = {m.op.name: m}, [m]
+    while waiting:
+        for source in scene.sources(waiting.pop(0)):
+            if source.op.name not in found and scene.kind(source) in _AVERAGING | _SQUARING:
+                found[source.op.name] = source
+                waiting += [source]
+    ops = {name for each in found.values() for name in scene.unit_ops(each.op.name)}.union(scene.edge_ops(m))
+    return sorted(ops, key=lambda name: scene.by_name[name].op.index)
+
+
+def _step(m: Measurement) -> float:
+    return (
+        float(m.op.activation.scale.max()) if m.op.activation is not None and m.op.activation.scale is not None else 0.0
+    )
