@@ -210,7 +210,7 @@ def evaluate(path):
     return accuracy(path)
 
 def size(path):
-    now("between accuracy and log", 2)
+    now("between accuracy and log", 3)  # of fp32, of the first trial, of the second
     return Path(path).stat().st_size
 
 def probing(done, total):
