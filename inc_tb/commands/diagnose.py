@@ -222,7 +222,7 @@ def diagnose(
         return
     show_diagnosis(
         out, found, sort=sort, top=top, detail=detail(), comparison=comparison,
-        next_step=f"inc-tb suggest {shlex.quote(str(folder))}" if found.suggestions else "",
+        next_step=f"inc-tb suggest {shlex.quote(shown(folder))}" if found.suggestions else "",
     )  # fmt: skip
     if detail() is not Detail.QUIET:
         if times is not None:

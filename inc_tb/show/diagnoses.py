@@ -24,6 +24,7 @@ from inc_tb.show.sorting import find_sorting
 from inc_tb.show.suggestions import show_suggestions, write_suggestions
 from inc_tb.show.tokens import show_tokens
 from inc_tb.show.verdict import fitted_line, show_verdict, verdict_of_diagnosis
+from inc_tb.store.remote import shown
 
 _ACTIVATIONS = (
     "verdict", "sensitivity", "added_sqnr_db", "arrived_sqnr_db", "total_sqnr_db", "a_mse", "a_min", "a_max", "a_range",
@@ -147,6 +148,6 @@ def _show_missing(console: Console, diagnosis: Diagnosis, detail: Detail) -> Non
         console.print(told, highlight=False) if detail is Detail.VERBOSE else fitted_line(console, told)
     file = diagnosis.logged / NOT_COMPARED if diagnosis.logged is not None else None
     if len(missing) > _NAMED and detail is not Detail.VERBOSE:
-        where = escape(str(file)) if file is not None and file.is_file() else "--verbose"
+        where = escape(shown(file)) if file is not None and file.is_file() else "--verbose"
         console.print(f"   all of them: {where}", highlight=False)
     console.print()

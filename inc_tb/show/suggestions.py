@@ -16,6 +16,7 @@ from inc_tb.show.detail import Detail
 from inc_tb.show.grid import is_free
 from inc_tb.show.recipes import show_recipe
 from inc_tb.show.verdict import action, fitted_line, measured
+from inc_tb.store.remote import shown
 
 FILE = "suggestions.txt"
 _LINES = 5
@@ -62,7 +63,7 @@ def _tell_the_rest(console: Console, diagnosis: Diagnosis) -> None:
     """Where all of them are: in a file if there is a run, else by an option."""
     count = len(diagnosis.suggestions)
     written = diagnosis.logged is not None and (diagnosis.logged / FILE).is_file()
-    where = escape(str(diagnosis.logged / FILE)) if diagnosis.logged is not None and written else "--verbose"
+    where = escape(shown(diagnosis.logged / FILE)) if diagnosis.logged is not None and written else "--verbose"
     whose = "The reason" if count == 1 else f"The reasons and configs of all {count}"
     console.print(f"{whose}: {where}", highlight=False, soft_wrap=True)
 

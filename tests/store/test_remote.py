@@ -296,6 +296,7 @@ def test_commands_with_a_real_s3_server(s3: dict[str, str], spool: Path, tmp_pat
     assert done.returncode == 0, done.stderr
     assert "tensorboard --logdir s3://logs/project" in done.stdout
     assert "s3://logs/project/base" in done.stdout.replace("\n", "")
+    assert str(spool) not in done.stdout + done.stderr
     taken = command(s3, spool, tmp_path, *diagnose, "--run", "base")
     assert taken.returncode == 2
     assert "--run base: s3://logs/project/base exists already" in taken.stderr
@@ -308,6 +309,8 @@ def test_commands_with_a_real_s3_server(s3: dict[str, str], spool: Path, tmp_pat
     assert compared.returncode == 0, compared.stderr
     assert json.loads(compared.stdout)["paired"] == 16
     assert command(s3, spool, tmp_path, "check", "s3://logs/project/new").returncode == 0
+    assert command(s3, spool, tmp_path, "report", "s3://logs/project", "-o", "report.md").returncode == 0
+    assert "base" in (tmp_path / "report.md").read_text()
     missing = command(s3, spool, tmp_path, *diagnose[:-1], "s3://no-such-bucket/project")
     assert (missing.returncode, missing.stdout) == (2, "")
     (line,) = missing.stderr.splitlines()
