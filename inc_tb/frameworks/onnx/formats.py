@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from inc_tb.frameworks.formats import (
     INC_ALIASES,
@@ -195,10 +196,10 @@ FORMATS = (
     ),
     Format("inc", _inc, INC_ALIASES),
     Format("inc-onnx", _inc_onnx, ("onnx-neural-compressor",)),
-    INC_TORCH,
+    replace(INC_TORCH, elsewhere=True),
     Format("nncf", always(_NNCF), ("ignoredscope", "ignored-scope")),
-    FX,
-    PT2E,
-    Format("tflite", always(_TFLITE), ("denylist", "denylisted-nodes")),
+    replace(FX, elsewhere=True),
+    replace(PT2E, elsewhere=True),
+    Format("tflite", always(_TFLITE), ("denylist", "denylisted-nodes"), elsewhere=True),
     PLAIN,
 )

@@ -4,7 +4,7 @@ import type { GridCell, GridColumn } from "./components/Grid.tsx";
 import { exactText } from "./csv.ts";
 import { formatNumber, formatRange } from "./format.ts";
 import { type Column, type ColumnSpec, textAt, whyNull } from "./records.ts";
-import { colorOf, type Scale } from "./scale.ts";
+import type { Scale } from "./scale.ts";
 
 const WIDTHS: Record<string, number> = { name: 300, type: 120, verdict: 76, reason: 420, block: 160, unit: 160 };
 
@@ -82,7 +82,7 @@ export function opCell(
   }
   const value = column.values[row]!;
   if (Number.isNaN(value)) return { content: "–", title: whyNull(column, row, reason), class: "none" };
-  const background = scale ? colorOf(scale.level(value)) : "";
+  const background = scale ? scale.color(value) : "";
   return {
     content: formatNumber(value, column.spec.unit),
     title: `${exactText(column, value)} ${column.spec.unit ?? ""}`,

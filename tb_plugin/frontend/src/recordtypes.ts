@@ -109,6 +109,7 @@ export interface Recipe {
   note?: string;
   of_statement?: string;
   unnamed?: string;
+  elsewhere?: boolean;
 }
 
 /** A change of the fp32 model that leaves what it computes as it is, and makes it easier to quantize. */

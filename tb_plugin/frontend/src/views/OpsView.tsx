@@ -39,10 +39,18 @@ function OpTable({ header }: { header: TableHeader }) {
   const fatal = broken.value.get("name");
   if (fatal !== undefined) return <Problem message={fatal} />;
   const first = ["name", ...state.sort.value.map(({ column }) => column)].filter((name) => specs.has(name));
+  // Until it is known by what they are ranked, the rows would jump.
+  if (!state.isRanked.value) return <Loading what="the op table" />;
   if (!first.every((name) => loaded.value.has(name) || broken.value.has(name))) return <Loading what="the op table" />;
   return (
     <section class="view ops" aria-label="Ops">
-      <ErrorLine columns={loaded.value} rows={header.rows} active={here} onOpen={(row) => state.openOp(nameOf(row))} />
+      <ErrorLine
+        columns={loaded.value}
+        rows={header.rows}
+        active={here}
+        isProbed={state.isProbed.value}
+        onOpen={(row) => state.openOp(nameOf(row))}
+      />
       <Toolbar header={header} />
       <Grid
         label="Ops"
@@ -58,7 +66,7 @@ function OpTable({ header }: { header: TableHeader }) {
         onSort={(column, add) => {
           const spec = specs.get(column)!;
           const worstIsLow = spec.type === "text" || spec.better !== "lower";
-          state.sort.value = nextSort(state.sort.value, column, worstIsLow, add);
+          state.chosenSort.value = nextSort(state.sort.value, column, worstIsLow, add);
         }}
         active={here}
         onActive={(row) => {

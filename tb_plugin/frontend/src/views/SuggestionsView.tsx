@@ -55,7 +55,7 @@ function NoSuggestions() {
         <button
           type="button"
           onClick={() => {
-            state.sort.value = [{ column: "total_sqnr_db", descending: false }];
+            state.chosenSort.value = [{ column: "total_sqnr_db", descending: false }];
             state.view.value = "ops";
           }}
         >

@@ -6,7 +6,7 @@ import { Grid, type GridCell, type GridColumn } from "../../components/Grid.tsx"
 import { formatNumber, shorten, signed, withUnit } from "../../format.ts";
 import { Help, labelOf } from "../../opcolumns.tsx";
 import { nextSort } from "../../order.ts";
-import { colorOf, differenceColor } from "../../scale.ts";
+import { differenceColor } from "../../scale.ts";
 import * as state from "../../state.ts";
 import * as matrix from "./matrix.ts";
 
@@ -125,8 +125,7 @@ function valueCell(row: number, run: number): GridCell {
   const by = run === 0 ? Number.NaN : matrix.differences.value[run]![row]!;
   const title = `${withUnit(value, spec.unit)}${compared(by, row)}${told}`;
   if (!state.matrix.value.difference || run === 0) {
-    const level = matrix.scale.value?.level(value) ?? Number.NaN;
-    const background = state.matrix.value.difference ? "" : colorOf(level);
+    const background = state.matrix.value.difference ? "" : (matrix.scale.value?.color(value) ?? "");
     return { content: <Value text={formatNumber(value, spec.unit)} changes={changes} />, title, background };
   }
   if (Number.isNaN(by))
