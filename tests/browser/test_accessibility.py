@@ -24,6 +24,7 @@ each_theme = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"
 
 OP = "/conv2/Conv"
 READY = {
+    "Overview": "[role=img][aria-label='Activation histogram']",
     "Ops": f"[role=rowheader]:has-text('{OP}')",
     "Suggestions": "article svg[role=img]",
     "Trials": "[role=grid][aria-label='Ops by trial'] [role=rowheader]",
@@ -99,7 +100,7 @@ def test_the_detail_of_an_op(server: Server, page: sync_api.Page, dark: bool) ->
 
 @each_theme
 def test_what_opens_on_demand(server: Server, page: sync_api.Page, dark: bool) -> None:
-    frame = open_tab(page, server, dark=dark, run="trial-001")
+    frame = open_tab(page, server, dark=dark, view="ops", run="trial-001")
     expect(frame.locator(READY["Ops"])).to_be_visible()
     wrong: dict[str, list[str]] = {}
     for menu, shown in (("Columns", "Find columns"), ("Type", "Gemm"), ("Verdict", "bad")):

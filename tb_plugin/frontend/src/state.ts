@@ -3,6 +3,7 @@
 import { batch, computed, effect, type Signal, signal } from "@preact/signals";
 import * as api from "./api.ts";
 import { recall, remember } from "./chosencolumns.ts";
+import { recallTool, rememberTool } from "./chosentool.ts";
 import { queryOf, type Shown, shownBy } from "./link.ts";
 import { failed, LOADING, type Loadable, ready, readyValue } from "./loadable.ts";
 import { type Column, type RowKinds, type Rows, rowIndex, type TableHeader, type Trial } from "./records.ts";
@@ -10,6 +11,7 @@ import { linkTo, onLink, onReload, readLink, writeLink } from "./tensorboard.ts"
 import { ADDED, EFFECT, worstFirst } from "./worst.ts";
 
 export { columns, DEFAULT_COLUMNS, hasDefaultColumns, pinned } from "./chosencolumns.ts";
+export { tool } from "./chosentool.ts";
 export type { Filter, Matrix, SortKey } from "./link.ts";
 export { LARGEST_FIRST, MOST_COMPARED } from "./link.ts";
 export { ADDED, EFFECT } from "./worst.ts";
@@ -38,7 +40,6 @@ export const paint = signal("");
 export const matrix = signal(AT_FIRST.matrix);
 /** Ranks of the suggestions that are ticked. */
 export const ticked = signal<number[]>([]);
-export const tool = signal("");
 
 /** Runs that hold a diagnosis, a trial or a profile. */
 export const shownRuns = computed(() =>
@@ -114,7 +115,8 @@ export const worstBy = computed(() => (isProbed.value ? EFFECT : ADDED));
 /** Whether that is known yet. */
 export const isRanked = computed(() => column(EFFECT).state !== "loading");
 
-export const sort = computed(() => chosenSort.value ?? worstFirst(worstBy.value));
+export const sortWorst = computed(() => worstFirst(worstBy.value));
+export const sort = computed(() => chosenSort.value ?? sortWorst.value);
 
 /** What comparisons of runs show; the effect at the output is seldom measured in several of them. */
 export const metric = computed(() => chosenMetric.value || ADDED);
@@ -250,6 +252,7 @@ let views: readonly string[] = [];
 export function start(known: readonly string[]): void {
   views = known;
   recall();
+  recallTool();
   followLink(readLink() ?? new URLSearchParams());
   let shown = view.value;
   effect(() => {
@@ -258,6 +261,7 @@ export function start(known: readonly string[]): void {
     shown = view.value;
   });
   effect(remember);
+  effect(rememberTool);
   effect(untick);
   onLink((link) => batch(() => followLink(link)));
   onReload(() => void reload());

@@ -33,3 +33,28 @@ export function isBad(column: Column | undefined, row: number): boolean {
   const [low = null, high = null] = column?.spec.normal ?? [];
   return (low !== null && value < low) || (high !== null && value > high);
 }
+
+export interface Group {
+  /** Rows [from, to). */
+  from: number;
+  to: number;
+  /** The worst of them; -1 where none has a value. */
+  row: number;
+  value: number;
+}
+
+/** Neighbors together where there are more rows than room: of each group the worst. */
+export function worstInGroups(column: Column, rows: number, most: number): Group[] {
+  const count = Math.min(rows, most);
+  const sign = column.spec.better === "higher" ? -1 : 1;
+  return Array.from({ length: count }, (_, i) => {
+    const group = { from: Math.floor((i * rows) / count), to: Math.floor(((i + 1) * rows) / count) };
+    const found: Group = { ...group, row: -1, value: Number.NaN };
+    for (let row = group.from; row < group.to; row++) {
+      const value = numberAt(column, row);
+      if (Number.isNaN(value) || sign * value <= sign * found.value) continue;
+      Object.assign(found, { row, value });
+    }
+    return found;
+  });
+}

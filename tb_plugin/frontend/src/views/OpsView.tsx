@@ -5,8 +5,9 @@ import { useEffect } from "preact/hooks";
 import { ErrorLine } from "../components/ErrorLine.tsx";
 import { Grid } from "../components/Grid.tsx";
 import { Loaded, Loading, Problem } from "../components/Status.tsx";
+import { causeOf } from "../configs.ts";
 import { copy } from "../csv.ts";
-import { gridColumn, opCell } from "../opcolumns.tsx";
+import { gridColumn, opCell, reasonCell } from "../opcolumns.tsx";
 import { nextSort } from "../order.ts";
 import { type TableHeader, textAt } from "../records.ts";
 import * as state from "../state.ts";
@@ -54,12 +55,15 @@ function OpTable({ header }: { header: TableHeader }) {
       <Toolbar header={header} />
       <Grid
         label="Ops"
-        columns={shown.value.map((name, i) => gridColumn(specs.get(name)!, i < state.pinned.value))}
+        columns={shown.value.map((name, i) =>
+          gridColumn(specs.get(name)!, i < state.pinned.value, loaded.value.get(name)),
+        )}
         rows={order.value}
         cell={(row, name) => {
           const wrong = broken.value.get(name);
           if (wrong !== undefined) return { content: "⚠", title: wrong, class: "none" };
           const own = loaded.value.get(name);
+          if (name === "reason") return reasonCell(textAt(own, row), causeOf.value.get(nameOf(row)));
           return opCell(own, scales.value.get(name), row, loaded.value.get("reason"), loaded.value.get("module"));
         }}
         sort={state.sort.value}

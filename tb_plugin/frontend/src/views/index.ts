@@ -3,6 +3,8 @@
 import type { ComponentType } from "preact";
 import graphCss from "./graph.css";
 import { OpsView } from "./OpsView.tsx";
+import { OverviewView } from "./OverviewView.tsx";
+import overviewCss from "./overview.css";
 import { ProfileView } from "./ProfileView.tsx";
 import profileCss from "./profile.css";
 import { SuggestionsView } from "./SuggestionsView.tsx";
@@ -25,6 +27,7 @@ export type View = {
 } & ({ component: ComponentType } | { load: () => Promise<ComponentType> });
 
 export const VIEWS: readonly View[] = [
+  { id: "overview", title: "Overview", needsDiagnosis: true, component: OverviewView, css: overviewCss },
   { id: "ops", title: "Ops", needsDiagnosis: true, component: OpsView },
   { id: "suggestions", title: "Suggestions", needsDiagnosis: true, component: SuggestionsView, css: suggestionsCss },
   { id: "trials", title: "Trials", needsDiagnosis: false, component: TrialsView, css: trialsCss },

@@ -102,9 +102,8 @@ function largestCell(row: number): GridCell {
   const value = matrix.largest.value[row]!;
   if (value === Number.POSITIVE_INFINITY) {
     return {
-      content: "one side only",
-      title:
-        "the config changed and only one side has a value, as when an op is no longer quantized: there is nothing to subtract",
+      content: "in fp32",
+      title: "some of the runs keep this op in fp32, where it adds no error: there is nothing to subtract",
       class: "none",
     };
   }
@@ -119,6 +118,9 @@ function valueCell(row: number, run: number): GridCell {
   const changes = matrix.changed.value[run]?.[row] ? changesOf(matrix.configOf(0, row), matrix.configOf(run, row)) : [];
   const told = changes.length ? `\n${changes.map(describeChange).join("\n")}` : "";
   if (Number.isNaN(value)) {
+    if (matrix.isKept(run, row)) {
+      return { content: <Value text="none" changes={changes} />, title: `kept in fp32: no error is added here${told}` };
+    }
     const why = matrix.whyMissing(run, row);
     return { content: <Value text={why ? "–" : "…"} changes={changes} />, title: why + told, class: "none" };
   }

@@ -117,6 +117,19 @@ export function configOf(run: number, row: number): Config {
   return Object.fromEntries(CONFIG_COLUMNS.map((name) => [name, textAt(configs.value[run]?.get(name), at)]));
 }
 
+/** Columns of an error that an op which stays in fp32 does not add. */
+const OWN_ERRORS = new Set([state.ADDED, state.EFFECT]);
+
+/** Whether the run keeps an op in fp32 that others quantize, so that its missing error is none. */
+export function isKept(run: number, row: number): boolean {
+  if (!OWN_ERRORS.has(metric.value.name) || union.value.rows[run]![row]! < 0 || !configs.value[run]) return false;
+  const isFp32 = (at: number) => {
+    const { weight_dtype: weight, act_dtype: output } = configOf(at, row);
+    return !weight && !output;
+  };
+  return isFp32(run) && runs.value.some((_, other) => configs.value[other] && !isFp32(other));
+}
+
 /** Why a cell has no number, or that it is on its way. */
 export function whyMissing(run: number, row: number): string {
   const name = runs.value[run]!;

@@ -1,8 +1,9 @@
-// What all suggestions of this view share: what their evidence means, the tool, its template, and the names that go into
-// it.
+// The suggestions of the chosen run as entries, what their evidence means, and their configs for the tool that the reader
+// has chosen once for the whole page.
 
 import { computed } from "@preact/signals";
-import { type Loadable, map, ready, readyValue } from "../../loadable.ts";
+import { actionOf, causes, curesNothing, type Entry, effectsOf, entriesOf, firstTool, isAboutTime } from "./advice.ts";
+import { type Loadable, map, ready, readyValue } from "./loadable.ts";
 import {
   type Check,
   checkNames,
@@ -11,9 +12,9 @@ import {
   type Tensors,
   toolsOf,
   writeConfig,
-} from "../../recipes.ts";
-import type { Recipe, Suggestion } from "../../records.ts";
-import * as state from "../../state.ts";
+} from "./recipes.ts";
+import { type Effect, numberAt, type Recipe, type Suggestion } from "./records.ts";
+import * as state from "./state.ts";
 
 interface Known {
   tensors: Tensors;
@@ -32,12 +33,58 @@ export const tools = computed(() => toolsOf(templates.value, found.value?.rows ?
 /** One choice for the whole page; until it is made, what a suggestion's text names as its cure, which it has first. */
 export function toolFor(suggestion?: Suggestion): string {
   const there = tools.value.map((one) => one.tool);
-  const first = Object.keys(suggestion?.recipes ?? {})[0] ?? "";
-  return [state.tool.value, first].find((one) => there.includes(one)) ?? there[0] ?? "";
+  return [state.tool.value, firstTool(suggestion)].find((one) => there.includes(one)) ?? there[0] ?? "";
+}
+
+/** Whether a tool's config is one setting for the whole model, which names no op. */
+function isSetting(tool: string): boolean {
+  const recipe = recipeOf(tool);
+  return recipe !== undefined && !recipe.item;
+}
+
+export const entries = computed(() => entriesOf(found.value?.rows ?? [], isSetting));
+
+/** The one to begin with: what cures something, before what only saves time. */
+export const firstEntry = computed(() => {
+  const helping = entries.value.filter((entry) => !curesNothing(entry));
+  return helping.find((entry) => !isAboutTime(entry)) ?? helping[0];
+});
+
+/** Op -> the rule that speaks of it. */
+export const causeOf = computed(() => causes(found.value?.rows ?? []));
+
+export interface Shown {
+  tool: string;
+  /** What to do, as this tool is told. */
+  action: string;
+  config: Loadable<Config>;
+  /** What it gives and takes; of a setting nothing is known before it was tried. */
+  effects: Effect[];
+}
+
+/** An entry as it is shown: for the chosen tool. */
+export function shownAs(entry: Entry, isChecked: boolean): Shown {
+  const [first] = entry.suggestions;
+  const tool = toolFor(first);
+  const stored = ready({ text: first?.recipes?.[tool] ?? "", checks: [], note: "" });
+  return {
+    tool,
+    action: actionOf(headsOf(entry.ops), recipeOf(tool), tool),
+    config: configOf(entry.ops, tool, isChecked) ?? stored,
+    effects: isSetting(tool) ? [] : effectsOf(entry),
+  };
+}
+
+/** Without ops that were fused into others, which go with them. */
+function headsOf(ops: string[]): string[] {
+  const added = readyValue(state.column(state.ADDED));
+  const rowOf = state.rowOf.value;
+  const heads = ops.filter((name) => !rowOf.has(name) || !Number.isNaN(numberAt(added, rowOf.get(name)!)));
+  return heads.length ? heads : ops;
 }
 
 /** undefined for logs of version 1, which hold texts only. */
-function recipeOf(tool: string): Recipe | undefined {
+export function recipeOf(tool: string): Recipe | undefined {
   return templates.value.find((one) => one.tool === tool);
 }
 
