@@ -32,7 +32,9 @@ def fitted(framework: str, settings: Settings) -> list[Fitted]:
     known = named(framework)
     made = [(f, f.make(settings)) for f in (known.formats if known is not None else (PLAIN,))]
     return [
-        Fitted(f, msgspec.structs.replace(recipe, elsewhere=f.elsewhere)) for f, recipe in made if recipe is not None
+        Fitted(f, msgspec.structs.replace(recipe, rounds=f.rounds, elsewhere=f.elsewhere))
+        for f, recipe in made
+        if recipe is not None
     ]
 
 

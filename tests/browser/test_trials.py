@@ -183,7 +183,7 @@ def test_ops_side_by_side(server: Server, page: sync_api.Page, diagnoses: Diagno
     for i, op in enumerate(OPS):
         for run in ("trial-001", "trial-003", BROKEN):
             expect(shown(frame, op, run)).to_contain_text(re.compile(re.escape(written(values[run][i])) + "$"))
-    expect(shown(frame, "/conv2/Conv", "trial-002")).to_have_text("int8 → fp32–")
+    expect(shown(frame, "/conv2/Conv", "trial-002")).to_have_text("int8 → fp32none")
     color = "cell => getComputedStyle(cell).getPropertyValue('--cell')"
     assert "hsl" in shown(frame, "/conv2/Conv", "trial-001").evaluate(color)
     assert shown(frame, "/fc/Gemm", "trial-001").evaluate(color) == "transparent"

@@ -181,18 +181,20 @@ _TFLITE = Recipe(
 
 FORMATS = (
     Format("onnxruntime", nodes_to_exclude, ("ort", "nodes-to-exclude")),
-    Format("onnxruntime-int16", _int16, ("ort-int16", "int16", "tensorquantoverrides")),
+    Format("onnxruntime-int16", _int16, ("ort-int16", "int16", "tensorquantoverrides"), rounds=True),
     Format(
         "onnxruntime-per-channel",
         _per_channel,
         ("per-channel", "ort-per-channel"),
         {"weights_per_tensor": "conv|gemm|matmul"},
+        rounds=True,
     ),
     Format(
         "onnxruntime-per-channel",
         _per_channel_dynamic,
         ("per-channel", "ort-per-channel"),
         {"weights_per_tensor": "gemm|matmul"},
+        rounds=True,
     ),
     Format("inc", _inc, INC_ALIASES),
     Format("inc-onnx", _inc_onnx, ("onnx-neural-compressor",)),

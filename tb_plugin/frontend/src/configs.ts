@@ -10,6 +10,7 @@ import {
   type Modules,
   type Statements,
   type Tensors,
+  type Tool,
   toolsOf,
   writeConfig,
 } from "./recipes.ts";
@@ -31,8 +32,8 @@ const templates = computed((): Recipe[] => found.value?.meta.recipes ?? []);
 
 export const tools = computed(() => toolsOf(templates.value, found.value?.rows ?? []));
 /** One choice for the whole page; until it is made, what a suggestion's text names as its cure, which it has first. */
-export function toolFor(suggestion?: Suggestion): string {
-  const there = tools.value.map((one) => one.tool);
+export function toolFor(suggestion?: Suggestion, offered: Tool[] = tools.value): string {
+  const there = offered.map((one) => one.tool);
   return [state.tool.value, firstTool(suggestion)].find((one) => there.includes(one)) ?? there[0] ?? "";
 }
 
@@ -55,6 +56,8 @@ export const causeOf = computed(() => causes(found.value?.rows ?? []));
 
 export interface Shown {
   tool: string;
+  /** Those that have a config for it: what is rounded otherwise gets no faster. */
+  offered: Tool[];
   /** What to do, as this tool is told. */
   action: string;
   config: Loadable<Config>;
@@ -65,10 +68,12 @@ export interface Shown {
 /** An entry as it is shown: for the chosen tool. */
 export function shownAs(entry: Entry, isChecked: boolean): Shown {
   const [first] = entry.suggestions;
-  const tool = toolFor(first);
+  const offered = isAboutTime(entry) ? tools.value.filter(({ rounds }) => !rounds) : tools.value;
+  const tool = toolFor(first, offered);
   const stored = ready({ text: first?.recipes?.[tool] ?? "", checks: [], note: "" });
   return {
     tool,
+    offered,
     action: actionOf(headsOf(entry.ops), recipeOf(tool), tool),
     config: configOf(entry.ops, tool, isChecked) ?? stored,
     effects: isSetting(tool) ? [] : effectsOf(entry),

@@ -154,14 +154,17 @@ export function unionOps(suggestions: Pick<Suggestion, "ops">[], rowOf: Readonly
 
 /** Tools to choose from; logs of version 1 hold ready texts instead of templates. */
 export function toolsOf(recipes: Recipe[], suggestions: Suggestion[]): Tool[] {
-  if (recipes.length) return recipes.map(({ tool, label, elsewhere = false }) => ({ tool, label, elsewhere }));
+  if (recipes.length)
+    return recipes.map(({ tool, label, rounds = false, elsewhere = false }) => ({ tool, label, rounds, elsewhere }));
   const stored = new Set(suggestions.flatMap(({ recipes: texts = {} }) => Object.keys(texts)));
-  return [...stored].map((tool) => ({ tool, label: tool, elsewhere: false }));
+  return [...stored].map((tool) => ({ tool, label: tool, rounds: false, elsewhere: false }));
 }
 
 export interface Tool {
   tool: string;
   label: string;
+  /** Whether it keeps no op in fp32 but has it rounded otherwise. */
+  rounds: boolean;
   /** Whether it takes the model in another framework only. */
   elsewhere: boolean;
 }

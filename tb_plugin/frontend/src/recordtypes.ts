@@ -109,6 +109,7 @@ export interface Recipe {
   note?: string;
   of_statement?: string;
   unnamed?: string;
+  rounds?: boolean;
   elsewhere?: boolean;
 }
 

@@ -126,10 +126,10 @@ test("joint ops come once and in the order of the graph", () => {
 test("logs of version 1 have texts instead of templates", () => {
   const old = { recipes: { inc: "…", json: "…" } } as unknown as Suggestion;
   assert.deepEqual(toolsOf([], [old, old]), [
-    { tool: "inc", label: "inc", elsewhere: false },
-    { tool: "json", label: "json", elsewhere: false },
+    { tool: "inc", label: "inc", rounds: false, elsewhere: false },
+    { tool: "json", label: "json", rounds: false, elsewhere: false },
   ]);
-  assert.deepEqual(toolsOf([recipe("")], [old]), [{ tool: "t", label: "T", elsewhere: false }]);
+  assert.deepEqual(toolsOf([recipe("")], [old]), [{ tool: "t", label: "T", rounds: false, elsewhere: false }]);
 });
 
 function trial(accuracy: number | null, fallback: string[] = [], more: Partial<Trial> = {}): Trial {

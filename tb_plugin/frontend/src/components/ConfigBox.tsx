@@ -4,16 +4,23 @@ import { signal } from "@preact/signals";
 import { type Config, tools } from "../configs.ts";
 import { plural } from "../format.ts";
 import type { Loadable } from "../loadable.ts";
+import type { Tool } from "../recipes.ts";
 import * as state from "../state.ts";
 import { CopyButton } from "./CopyButton.tsx";
 import { Problem } from "./Status.tsx";
 
-export function ConfigBox({ config, tool }: { config: Loadable<Config>; tool: string }) {
+interface Props {
+  config: Loadable<Config>;
+  tool: string;
+  offered?: Tool[];
+}
+
+export function ConfigBox({ config, tool, offered = tools.value }: Props) {
   if (config.state === "error") return <Problem message={config.message} />;
   const made = config.state === "ready" ? config.value : null;
   return (
     <div class="cure-config">
-      <ToolList tool={tool} />
+      <ToolList tool={tool} offered={offered} />
       <div class="cure-config-text">
         <div class="cure-copy">
           <CopyConfig config={config} />
@@ -41,9 +48,9 @@ export function CopyConfig({ config }: { config: Loadable<Config> }) {
 /** Whether the tools of other frameworks are listed, too. */
 const unfolded = signal(false);
 
-function ToolList({ tool }: { tool: string }) {
-  const others = tools.value.filter(({ elsewhere }) => elsewhere);
-  const shown = tools.value.filter((one) => !one.elsewhere || unfolded.value || one.tool === tool);
+function ToolList({ tool, offered }: { tool: string; offered: Tool[] }) {
+  const others = offered.filter(({ elsewhere }) => elsewhere);
+  const shown = offered.filter((one) => !one.elsewhere || unfolded.value || one.tool === tool);
   return (
     <div class="cure-tools">
       <select

@@ -15,7 +15,7 @@ import { Card } from "./Card.tsx";
 export function Cure() {
   const entry = firstEntry.value;
   if (!entry) return <NothingToDo />;
-  const { tool, action, config, effects } = shownAs(entry, true);
+  const { tool, offered, action, config, effects } = shownAs(entry, true);
   const tried = triedWith(entry.ops, tool);
   const more = entries.value.length - 1;
   return (
@@ -27,7 +27,7 @@ export function Cure() {
       <p class="ov-action">{action}</p>
       <Price effects={effects} trials={tried} />
       {!tried.length && !effects.some(isProof) && <Measure />}
-      <ConfigBox config={config} tool={tool} />
+      <ConfigBox config={config} tool={tool} offered={offered} />
     </Card>
   );
 }

@@ -20,7 +20,7 @@ export function Article({ entry }: { entry: Entry }) {
   const [element, inSight] = useInSight<HTMLElement>();
   const key = `${state.run.value} ${entry.rank}`;
   const isOpen = toggled.value[key] ?? entry.rank === 1;
-  const { tool, action, config, effects } = shownAs(entry, inSight);
+  const { tool, offered, action, config, effects } = shownAs(entry, inSight);
   const title = `${entry.rank}. ${action}`;
   const id = `suggestion-${entry.rank}`;
   const tried = triedWith(entry.ops, tool);
@@ -56,7 +56,7 @@ export function Article({ entry }: { entry: Entry }) {
           <Tried trials={tried} />
           <Effects effects={effects} />
           {!isAboutTime(entry) && <Proofs suggestions={entry.suggestions} inSight={inSight} />}
-          <ConfigBox config={config} tool={tool} />
+          <ConfigBox config={config} tool={tool} offered={offered} />
         </div>
       )}
     </article>

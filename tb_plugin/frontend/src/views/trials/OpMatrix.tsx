@@ -101,9 +101,12 @@ function cell(row: number, column: string): GridCell {
 function largestCell(row: number): GridCell {
   const value = matrix.largest.value[row]!;
   if (value === Number.POSITIVE_INFINITY) {
+    const isKept = matrix.runs.value.some((_, run) => matrix.isKept(run, row));
     return {
-      content: "in fp32",
-      title: "some of the runs keep this op in fp32, where it adds no error: there is nothing to subtract",
+      content: isKept ? "in fp32" : "one side only",
+      title: isKept
+        ? "some of the runs keep this op in fp32, where it adds no error: there is nothing to subtract"
+        : "the config changed and only one side has a value: there is nothing to subtract",
       class: "none",
     };
   }

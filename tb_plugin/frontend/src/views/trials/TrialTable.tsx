@@ -143,12 +143,13 @@ function columnOf(spec: ColumnSpec): GridColumn {
 function Savings() {
   const { runs, objectives } = table.value;
   const key = mainObjective(objectives);
-  const { label, unit, better } = objective(key ?? "");
-  const saving = key && better === "lower" ? bestSaving(runs, key) : null;
+  if (!key) return null;
+  const { label, unit, better } = objective(key);
+  const saving = better === "lower" ? bestSaving(runs, key) : null;
   if (!saving || saving.share >= WORTH) return null;
   const own = runs.find(({ run }) => run === saving.run)?.trial;
   const [now, before] = [own?.objectives, own?.baseline_objectives].map((of) =>
-    withUnit(of?.[key ?? ""] ?? Number.NaN, unit),
+    withUnit(of?.[key] ?? Number.NaN, unit),
   );
   return (
     <p class="trials-hint trials-warning">

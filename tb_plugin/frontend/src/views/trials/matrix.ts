@@ -26,6 +26,7 @@ import {
 } from "../../records.ts";
 import { makeScale, sampled } from "../../scale.ts";
 import * as state from "../../state.ts";
+import { fallbackOf } from "../../trialtable.ts";
 
 const CONFIG_COLUMNS = Object.keys(CONFIG);
 
@@ -120,14 +121,14 @@ export function configOf(run: number, row: number): Config {
 /** Columns of an error that an op which stays in fp32 does not add. */
 const OWN_ERRORS = new Set([state.ADDED, state.EFFECT]);
 
-/** Whether the run keeps an op in fp32 that others quantize, so that its missing error is none. */
+const kept = computed(() => {
+  const trials = new Map((readyValue(state.trials.value) ?? []).map(({ run, trial }) => [run, trial]));
+  return runs.value.map((run) => new Set(fallbackOf(trials.get(run))));
+});
+
+/** Whether the run's trial keeps an op in fp32, so that its missing error is none. */
 export function isKept(run: number, row: number): boolean {
-  if (!OWN_ERRORS.has(metric.value.name) || union.value.rows[run]![row]! < 0 || !configs.value[run]) return false;
-  const isFp32 = (at: number) => {
-    const { weight_dtype: weight, act_dtype: output } = configOf(at, row);
-    return !weight && !output;
-  };
-  return isFp32(run) && runs.value.some((_, other) => configs.value[other] && !isFp32(other));
+  return OWN_ERRORS.has(metric.value.name) && kept.value[run]!.has(union.value.names[row]!);
 }
 
 /** Why a cell has no number, or that it is on its way. */
