@@ -89,7 +89,7 @@ def take(
 
 
 def show_overview(frame: sync_api.FrameLocator) -> None:
-    frame.get_by_role("img", name="Activation histogram").wait_for()
+    frame.get_by_role("img", name="Values of the worst op").wait_for()
 
 
 def show_rows(frame: sync_api.FrameLocator) -> None:

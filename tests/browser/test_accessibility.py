@@ -24,7 +24,7 @@ each_theme = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"
 
 OP = "/conv2/Conv"
 READY = {
-    "Overview": "[role=img][aria-label='Activation histogram']",
+    "Overview": "[role=img][aria-label='Values of the worst op']",
     "Ops": f"[role=rowheader]:has-text('{OP}')",
     "Suggestions": "article svg[role=img]",
     "Trials": "[role=grid][aria-label='Ops by trial'] [role=rowheader]",

@@ -11,9 +11,9 @@ import { Card } from "./Card.tsx";
 
 export function Time() {
   const found = state.has("profile") ? readyValue(state.record("profile")) : undefined;
-  if (state.has("profile") && !found) return <Card name="Time">…</Card>;
+  if (state.has("profile") && !found) return <Card name="Time of a run">…</Card>;
   return (
-    <Card name="Time" link="time per op" view="profile">
+    <Card name="Time of a run" link="time per op" view="profile">
       {found?.rows.length ? <Bars profile={found} /> : <NotMeasured />}
     </Card>
   );

@@ -100,7 +100,7 @@ function Values({ op }: { op: string }) {
       <div class="ov-histogram" ref={box}>
         {row ? (
           <HistogramPlot
-            name="Activation histogram"
+            name="Values of the worst op"
             row={row}
             width={width}
             outside={row.step ? shareOutside(row) : null}
