@@ -2,7 +2,7 @@
 
     python -m tests.browser.screenshots [FOLDER]
 
-Into a FOLDER go all views besides, in light and dark, at three widths, of the demo and of a network of 400 ops: to look at.
+Into a FOLDER go all views besides, light and dark, at three widths, of the demo and of a network of 400 ops: to look at.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def main(everything: Path | None = None) -> None:
                 take(browser, server, "suggestions", show_article, view="suggestions")
                 take(browser, server, "graph", show_graph, view="graph", op="/conv2/Conv")
                 take(browser, server, "profile", show_timeline, view="profile")
+                take(browser, server, "samples", show_samples, view="samples")
                 if everything is not None:
                     take_all(browser, server, everything, "demo", "/conv1/Conv", ["1-int8", "3-fallback-suggested"])
             with serve(search) as server:
@@ -62,7 +63,7 @@ def take_all(
     """Every view, and the detail of an op."""
     folder.mkdir(parents=True, exist_ok=True)
     views: dict[str, dict[str, str | list[str]]] = {
-        view: {"view": view} for view in ("overview", "ops", "suggestions", "profile", "graph")
+        view: {"view": view} for view in ("overview", "ops", "suggestions", "samples", "profile", "graph")
     }
     views["trials"] = {"view": "trials", "compare": compared}
     views["detail"] = {"view": "ops", "op": op}
@@ -106,6 +107,10 @@ def show_article(frame: sync_api.FrameLocator) -> None:
 
 def show_graph(frame: sync_api.FrameLocator) -> None:
     frame.get_by_role("button", name="/conv2/Conv, Conv").first.wait_for()
+
+
+def show_samples(frame: sync_api.FrameLocator) -> None:
+    frame.get_by_role("table", name="What ops add to samples").wait_for()
 
 
 def show_matrix(frame: sync_api.FrameLocator) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+import inc_tb
 from inc_tb.demo import run_demo
+from inc_tb.measure.by_sample import numbers
 from tests.browser.chromium import sync_api
 from tests.browser.tab import cell, expect_names, head, open_tab, press_copy
 from tests.tensorboards import Server, serve
@@ -21,9 +25,19 @@ MOST_CLIPPED = "/fc2/Gemm"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logdir = tmp_path_factory.mktemp("logdir")
     run_demo(Console(quiet=True), logdir)
+    return logdir
+
+
+@pytest.fixture(scope="module")
+def logged(logdir: Path) -> inc_tb.Run:
+    return inc_tb.load(logdir / "1-int8")
+
+
+@pytest.fixture(scope="module")
+def server(logdir: Path) -> Iterator[Server]:
     with serve(logdir) as found:
         found.wait_for_trials(3)
         yield found
@@ -98,6 +112,19 @@ def test_most_clipping(reader: Reader) -> None:
     assert reader.clicks <= 2
     expect(head(reader.frame, "Ops", "output clipped")).to_have_attribute("aria-sort", "descending")
     expect_names(reader.frame, "Ops", [MOST_CLIPPED])
+
+
+def test_worst_sample(reader: Reader, logged: inc_tb.Run) -> None:
+    reader.press(reader.frame.get_by_role("tab", name="Samples"))
+    assert reader.clicks == 2
+    samples = logged.diagnosis.by_sample
+    (output,) = (row for row in samples.rows if row.is_output)
+    ratios = numbers(output.error) / numbers(output.power)
+    first = reader.frame.get_by_role("table", name="Worst samples").get_by_role("row").nth(1)
+    expect(first.get_by_role("rowheader")).to_have_text(str(ratios.argmax()))
+    expect(first.get_by_role("cell").first).to_have_text(f"{-10 * np.log10(ratios.max()):.1f} dB")
+    ops = reader.frame.get_by_role("table", name="What ops add to samples").get_by_role("rowheader")
+    expect(ops.first).to_have_text(LEVER)
 
 
 def test_share_a_link(reader: Reader, server: Server) -> None:

@@ -7,7 +7,9 @@ import { OverviewView } from "./OverviewView.tsx";
 import overviewCss from "./overview.css";
 import { ProfileView } from "./ProfileView.tsx";
 import profileCss from "./profile.css";
+import { SamplesView } from "./SamplesView.tsx";
 import { SuggestionsView } from "./SuggestionsView.tsx";
+import samplesCss from "./samples.css";
 import suggestionsCss from "./suggestions.css";
 import { TokensView } from "./TokensView.tsx";
 import { TrialsView } from "./TrialsView.tsx";
@@ -31,6 +33,14 @@ export const VIEWS: readonly View[] = [
   { id: "ops", title: "Ops", needsDiagnosis: true, component: OpsView },
   { id: "suggestions", title: "Suggestions", needsDiagnosis: true, component: SuggestionsView, css: suggestionsCss },
   { id: "trials", title: "Trials", needsDiagnosis: false, component: TrialsView, css: trialsCss },
+  {
+    id: "samples",
+    title: "Samples",
+    needsDiagnosis: true,
+    needsRecord: "samples",
+    component: SamplesView,
+    css: samplesCss,
+  },
   {
     id: "tokens",
     title: "Tokens",
