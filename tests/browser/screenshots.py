@@ -2,7 +2,7 @@
 
     python -m tests.browser.screenshots [FOLDER]
 
-Into a FOLDER go all views besides, light and dark, at three widths, of the demo and of a network of 400 ops: to look at.
+Into a FOLDER go all views besides, light and dark, at three widths, of the demo and a network of 400 ops, to look at.
 """
 
 from __future__ import annotations

@@ -40,10 +40,10 @@ export function Article({ entry }: { entry: Entry }) {
         <span class="tag" title={reasonOf(entry.suggestions[0]?.because ?? "")}>
           {[...new Set(entry.suggestions.map(({ rule }) => ruleWords(rule)))].join(", ")}
         </span>
-        <Price effects={effects} trials={tried} />
         <span class="spacer" />
         {!isOpen && <CopyConfig config={config} />}
         <Tick entry={entry} title={title} />
+        <Price effects={effects} trials={tried} />
       </header>
       {isOpen && (
         <div class="sg-body">

@@ -4,7 +4,7 @@ import { signal } from "@preact/signals";
 import { type Change, changesOf, describeChange, runColumn, shortChange } from "../../compare.ts";
 import { Grid, type GridCell, type GridColumn } from "../../components/Grid.tsx";
 import { formatNumber, shorten, signed, withUnit } from "../../format.ts";
-import { Help, labelOf } from "../../opcolumns.tsx";
+import { Help, labelOf, nameCell } from "../../opcolumns.tsx";
 import { nextSort } from "../../order.ts";
 import { differenceColor } from "../../scale.ts";
 import * as state from "../../state.ts";
@@ -94,7 +94,7 @@ function columns(): GridColumn[] {
 
 function cell(row: number, column: string): GridCell {
   const name = matrix.union.value.names[row]!;
-  if (column === "name") return { content: name, title: name };
+  if (column === "name") return nameCell(name);
   return column === "largest" ? largestCell(row) : valueCell(row, matrix.placeOf(column));
 }
 
