@@ -78,6 +78,7 @@ def server(
         ("trial-002", 0.965, diagnosis, diagnosis.suggestions[0].ops),
         ("described", 0.91, diagnosis, []),
         ("several", 0.9, replace(diagnosis, suggestions=several), []),
+        ("vain", 0.9, replace(diagnosis, suggestions=[several[0], in_vain(several[1])]), []),
         ("cured", 0.9, replace(diagnosis, suggestions=[cured_by_setting(tensors), several[1]]), []),
         ("healthy", 0.97, make_diagnosis(tmp_path_factory.mktemp("healthy"), outlier=1.0), []),
     ):
@@ -95,7 +96,7 @@ def server(
     )
     shutil.copytree(GOLDEN, logdir / "v1")
     with serve(logdir) as found:
-        runs = ["trial-001", "trial-002", "described", "several", "cured", "healthy", "v1"]
+        runs = ["trial-001", "trial-002", "described", "several", "vain", "cured", "healthy", "v1"]
         found.wait_for_records(dict.fromkeys(runs, "trial"))
         yield found
 
@@ -112,6 +113,11 @@ def overlapping(rank: int, ops: list[str], tensors: dict[str, str]) -> Suggestio
     ]
     reason = f"reason number {rank}"
     return Suggestion(ops, f"rule_{rank}", reason, {"kurtosis": 40.0}, recipes(ops, tensors), "", rank, effects)
+
+
+def in_vain(suggestion: Suggestion) -> Suggestion:
+    measured = Effect("recovers", "less error at the output", 0.001, "share", "measured", "with these in fp32", "error")
+    return msgspec.structs.replace(suggestion, effects=[measured])
 
 
 def cured_by_setting(tensors: dict[str, str]) -> Suggestion:
@@ -241,6 +247,7 @@ def test_a_config_for_every_tool(
 def test_the_cure_that_the_text_names_comes_first_until_a_tool_is_chosen(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="suggestions", run="cured")
     setting, kept = article(frame, 1), article(frame, 2)
+    expect(setting.get_by_role("heading")).to_have_text("1. Use a scale per channel")
     expect(config(setting)).to_contain_text("per_channel=True")
     expect(config(setting)).not_to_contain_text("/conv1/Conv")
     expect(setting.locator(".cure-check")).to_have_count(0)  # it names no op
@@ -251,6 +258,16 @@ def test_the_cure_that_the_text_names_comes_first_until_a_tool_is_chosen(server:
     choose_tool(setting, "inc")
     for one in (setting, kept, joint):
         expect(config(one)).to_contain_text("op_name_dict")
+
+
+def test_what_cures_nothing_alone_is_folded(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server, view="suggestions", run="vain")
+    articles = frame.get_by_role("article")
+    expect(articles.first).to_be_visible()
+    expect(articles).to_have_count(1)  # what is folded is not there for a reader
+    frame.get_by_text("1 suggestion that alone leaves the error as it is, as measured").click()
+    expect(articles.nth(1)).to_contain_text("removes 0.1 % of the error measured")
+    expect(articles.nth(1).get_by_role("button", name="Copy config")).to_be_visible()
 
 
 def test_names_are_checked_against_the_model(server: Server, page: sync_api.Page) -> None:
