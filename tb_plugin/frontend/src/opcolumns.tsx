@@ -71,7 +71,7 @@ export function nameCell(name: string, aside = "", title = name): GridCell {
     <span class="cut-middle">
       {at > 0 && <span class="cut-start">{name.slice(0, at)}</span>}
       <span class="cut-end">{name.slice(at)}</span>
-      {aside && <span class="cut-start muted">&nbsp;{aside}</span>}
+      {aside && <span class="cut-end muted">{` ${aside}`}</span>}
     </span>
   );
   return { content, title };
