@@ -76,7 +76,7 @@ export function trialTable(found: RunTrial[]): TrialTable {
     ...config.slice(0, MOST_CONFIG).map((key) =>
       textColumn(
         configSpec(key),
-        trials.map((trial) => configText(key, trial?.config?.[key])),
+        trials.map((trial) => asText(trial?.config?.[key])),
       ),
     ),
     ...(trials.some((trial) => trial?.notes?.length)
@@ -181,20 +181,13 @@ function configOf(runs: RunTrial[]): { config: string[]; sameConfig: string[] } 
   const told = runs.flatMap(({ trial }) => (trial ? [trial.config ?? {}] : []));
   const sameConfig: string[] = [];
   const config = keysOf(runs, "config").filter((key) => {
-    const values = new Set(told.map((one) => configText(key, one[key])));
+    const values = new Set(told.map((one) => asText(one[key])));
     if (values.size > 1) return true;
     const [value = ""] = values;
     if (value) sameConfig.push(`${key} ${value}`);
     return false;
   });
   return { config, sameConfig };
-}
-
-/** A setting as a cell shows it; of rewrites of the model which kinds were made, and at how many places. */
-export function configText(key: string, value: unknown): string {
-  if (key !== "rewrites" || !Array.isArray(value)) return asText(value);
-  const kinds = Map.groupBy(value, (rewrite: { kind?: string } | null) => rewrite?.kind ?? "unknown");
-  return Array.from(kinds, ([kind, of]) => (of.length > 1 ? `${kind} × ${of.length}` : kind)).join(", ");
 }
 
 /** What the best of the trials that meet the target saves of one cost of the fp32 model; null where that is not known. */
@@ -213,11 +206,16 @@ export function bestSaving(runs: RunTrial[], key: string): Saving | null {
   return found.reduce<Saving | null>((best, one) => (best && best.share >= one.share ? best : one), null);
 }
 
+function counted(kinds: string[]): string {
+  const groups = Map.groupBy(kinds, (kind) => kind);
+  return Array.from(groups, ([kind, { length }]) => (length > 1 ? `${kind} × ${length}` : kind)).join(", ");
+}
+
 export function asText(value: unknown): string {
   if (value === undefined || value === null) return "";
   const kinds = Array.isArray(value) ? value.map((some) => some?.kind) : [];
-  // Of rewrites what they are, without the numbers that redo them.
-  if (kinds.length > 0 && kinds.every((kind) => typeof kind === "string")) return kinds.join(", ");
+  // Of rewrites what they are and how many, without the numbers that redo them.
+  if (kinds.length > 0 && kinds.every((kind) => typeof kind === "string")) return counted(kinds);
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 
