@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from inc_tb.errors import UsageError
 from inc_tb.frameworks.formats import PLAIN, Format, Settings
 from inc_tb.frameworks.ops import Op
@@ -29,7 +31,11 @@ def fitted(framework: str, settings: Settings) -> list[Fitted]:
     """The formats of a framework that are of use for a model that is quantized so."""
     known = named(framework)
     made = [(f, f.make(settings)) for f in (known.formats if known is not None else (PLAIN,))]
-    return [Fitted(f, recipe) for f, recipe in made if recipe is not None]
+    return [
+        Fitted(f, msgspec.structs.replace(recipe, rounds=f.rounds, elsewhere=f.elsewhere))
+        for f, recipe in made
+        if recipe is not None
+    ]
 
 
 def formats_listed() -> str:

@@ -125,7 +125,14 @@ def _bits(dtype: str) -> int:
 
 def _verdicts(scene: Scene, suggestions: Sequence[Suggestion]) -> Verdicts:
     blamed: Mapping[str, str] = {op: s.because for s in reversed(suggestions) for op in s.ops}
-    return {m.op.name: _verdict(m, scene, blamed.get(m.op.name, "")) for m in scene.all}
+    own = {m.op.name: _verdict(m, scene, blamed.get(m.op.name, "")) for m in scene.all}
+    return {m.op.name: _with_its_head(m, own) for m in scene.all}
+
+
+def _with_its_head(m: Measurement, own: Verdicts) -> Verdict:
+    """What was fused into another op is as good or bad as that; its reason says where it went."""
+    verdict, head = own[m.op.name], own.get(m.op.compared_at)
+    return verdict._replace(verdict=head.verdict) if m.op.note and not verdict.verdict and head else verdict
 
 
 def _verdict(m: Measurement, scene: Scene, blamed_for: str) -> Verdict:

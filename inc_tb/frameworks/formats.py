@@ -73,6 +73,10 @@ class Format:
     cures: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Rules whose cause it takes away without keeping any op in fp32, each with a regular expression for the types of
     ops at which it does, as the framework calls them, in any case."""
+    rounds: bool = False
+    """Whether it keeps no op in fp32 but has it rounded otherwise, which makes none faster."""
+    elsewhere: bool = False
+    """Whether the tool takes the model only in another framework, from which it was exported or into which it goes."""
 
 
 def always(recipe: Recipe) -> Callable[[Settings], Recipe]:

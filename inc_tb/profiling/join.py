@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from inc_tb.advise.configs import configs, is_setting
+from inc_tb.advise.configs import configs, is_setting, recipes_for
 from inc_tb.advise.judge import instead
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.profile import Profile, speedup
@@ -63,7 +63,8 @@ def _slower(profile: Profile, diagnosis: Diagnosis, rank: int) -> list[Suggestio
     dtypes = zip(table["weight_dtype"], table["act_dtype"], strict=True)
     quantized = {str(name) for name, types in zip(table["name"], dtypes, strict=True) if any(types)}
     slower = [row for row in profile.rows if row.differs and (row.difference_us or 0.0) > 0]
-    rows = [row for row in slower if quantized.intersection((row.op, *row.ops))]
+    # A kernel has the types of its first op; what that gives may be rounded for others, which costs time there.
+    rows = [row for row in slower if row.op in quantized]
     lost = sum(row.difference_us or 0.0 for row in rows)
     if not total or lost < _WORTH * total:
         return []
@@ -76,7 +77,9 @@ def _slower(profile: Profile, diagnosis: Diagnosis, rank: int) -> list[Suggestio
         f"{worst.difference_us:.1f} µs ({worst.fp32_us:.1f} in fp32)"
     )
     evidence = {"op": worst.op, "slower_us": lost, "time_share": lost / total}
+    fp32 = [f.recipe.tool for f in recipes_for(diagnosis.framework, diagnosis.ops) if not f.recipe.rounds]
     texts = configs(diagnosis.framework, diagnosis.ops, diagnosis.graph, ops)
+    texts = {tool: text for tool, text in texts.items() if tool in fp32}
     return [Suggestion(ops, SLOWER, because, evidence, texts, "", rank, _price(profile, ops))]
 
 

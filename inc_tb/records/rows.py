@@ -138,6 +138,10 @@ class Recipe(msgspec.Struct):
     """What stands in place of `item` for each line of an op's own {statement}, as it is."""
     unnamed: str = ""
     """What ends the text for each op whose module is wanted and which is in none; in there {name} is its name."""
+    rounds: bool = False
+    """Whether it keeps no op in fp32 but has it rounded otherwise."""
+    elsewhere: bool = False
+    """Whether the tool takes the model only in another framework than the one in which it was diagnosed."""
 
 
 class GraphNode(msgspec.Struct, omit_defaults=True):

@@ -26,8 +26,8 @@ from inc_tb.store.markdown import code, plain
 from inc_tb.store.summaries import histogram, scalar, text
 
 BUCKETS = 96
-WORST_OPS = 64
-"""Ops that get scalars and histograms of their own: thousands of tags make TensorBoard crawl."""
+WORST_OPS = 5
+"""Ops that get scalars and histograms of their own unless more are asked for: so many can be read at a look."""
 LONGEST_SETTING = 200
 
 
@@ -37,17 +37,24 @@ class _Curve(NamedTuple):
     tag: str
     column: str
     worst_by: str
-    one_in: int = 1
-    """Of the ops that get scalars; the MSE says little that their dB do not."""
 
 
 _CURVES = (
     _Curve("added_sqnr_db", "added_sqnr_db", "added_sqnr_db"),
     _Curve("total_sqnr_db", "total_sqnr_db", "added_sqnr_db"),
-    _Curve("activation_mse", "a_mse", "added_sqnr_db", 4),
-    _Curve("weight_mse", "w_mse", "w_sqnr_db", 4),
+    _Curve("activation_mse", "a_mse", "added_sqnr_db"),
+    _Curve("weight_mse", "w_mse", "w_sqnr_db"),
 )
 _ROLES = {"output": "activations", "weight": "weights"}
+_VERDICTS = (
+    ("bad", "named by a suggestion"), ("watch", "worse than usual"), ("ok", "with no more error than is usual"),
+)  # fmt: skip
+_COUNTED = "How many ops are"
+_OUTPUT = "Signal to quantization noise of the last op that was compared, in the quantized model."
+_VALUES = (
+    "Values of {what} of `{op}`: of the fp32 model in the run fp32, of quantized ones, dequantized, in their own runs. "
+    "The Quantization tab lays them over each other, for every op."
+)
 Side = Literal["reference", "quantized"]
 
 
@@ -62,10 +69,12 @@ def scalars_of(diagnosis: Diagnosis, ops: int = WORST_OPS, followed: Collection[
         for row in _rows_of(curve, diagnosis, ops, shown, followed)
     ]
     verdicts = table["verdict"].tolist()
-    found += [scalar(f"ops/{verdict}", verdicts.count(verdict)) for verdict in ("bad", "watch", "ok")]
+    found += [
+        scalar(f"ops/{verdict}", verdicts.count(verdict), f"{_COUNTED} {meaning}.") for verdict, meaning in _VERDICTS
+    ]
     totals = table["total_sqnr_db"][~np.isnan(table["total_sqnr_db"])]
     if totals.size:
-        found.append(scalar("output/sqnr_db", totals[-1]))
+        found.append(scalar("output/sqnr_db", totals[-1], _OUTPUT))
     return found
 
 
@@ -73,11 +82,11 @@ def _rows_of(
     curve: _Curve, diagnosis: Diagnosis, ops: int, shown: Mapping[str, str], followed: Collection[str]
 ) -> list[int]:
     """The worst, and no more than as many that have a curve already."""
-    table, most = diagnosis.ops, math.ceil(ops / curve.one_in)
+    table = diagnosis.ops
     by = curve.worst_by if curve.worst_by in table else curve.column
     rows = [row for row in diagnosis.worst(sort=by) if not np.isnan(table[curve.column][row])]
-    begun = [row for row in rows[most:] if f"{curve.tag}/{shown[table['name'][row]]}" in followed]
-    return rows[:most] + begun[:most]
+    begun = [row for row in rows[ops:] if f"{curve.tag}/{shown[table['name'][row]]}" in followed]
+    return rows[:ops] + begun[:ops]
 
 
 def histograms_of(diagnosis: Diagnosis, side: Side, ops: int = WORST_OPS, tag: str = "{}") -> list[Summary.Value]:
@@ -85,7 +94,11 @@ def histograms_of(diagnosis: Diagnosis, side: Side, ops: int = WORST_OPS, tag: s
     shown = shown_names(diagnosis.ops["name"].tolist())
     wanted = {diagnosis.ops["name"][row] for row in diagnosis.worst(ops)}
     return [
-        histogram(f"{tag.format(_ROLES[row.role])}/{shown[row.op]}", buckets(row, side))
+        histogram(
+            f"{tag.format(_ROLES[row.role])}/{shown[row.op]}",
+            buckets(row, side),
+            _VALUES.format(what=f"the {row.role}", op=storable_text(row.op)),
+        )
         for row in diagnosis.histograms
         if row.op in wanted and row.role in _ROLES and (row.reference or row.quantized)
     ]

@@ -32,10 +32,10 @@ def text(tag: str, markdown: str) -> Summary.Value:
     return _value(tag, "text", DATA_CLASS_TENSOR, tensor)
 
 
-def histogram(tag: str, buckets: npt.NDArray[np.float64]) -> Summary.Value:
+def histogram(tag: str, buckets: npt.NDArray[np.float64], description: str = "") -> Summary.Value:
     tensor = TensorProto(dtype=DT_DOUBLE, tensor_content=buckets.astype("<f8").tobytes())
     tensor.tensor_shape.CopyFrom(_shape(*buckets.shape))
-    return _value(tag, "histograms", DATA_CLASS_TENSOR, tensor)
+    return _value(tag, "histograms", DATA_CLASS_TENSOR, tensor, description)
 
 
 def blobs(tag: str, elements: Sequence[bytes]) -> Summary.Value:

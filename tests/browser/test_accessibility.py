@@ -24,9 +24,11 @@ each_theme = pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"
 
 OP = "/conv2/Conv"
 READY = {
+    "Overview": "[role=img][aria-label='Values of the worst op']",
     "Ops": f"[role=rowheader]:has-text('{OP}')",
     "Suggestions": "article svg[role=img]",
     "Trials": "[role=grid][aria-label='Ops by trial'] [role=rowheader]",
+    "Samples": "table[aria-label='What ops add to samples'] tbody td",
     "Profile": "[role=grid][aria-label='Time per op'] [role=rowheader]",
     "Graph": "button.graph-node",
 }
@@ -99,7 +101,7 @@ def test_the_detail_of_an_op(server: Server, page: sync_api.Page, dark: bool) ->
 
 @each_theme
 def test_what_opens_on_demand(server: Server, page: sync_api.Page, dark: bool) -> None:
-    frame = open_tab(page, server, dark=dark, run="trial-001")
+    frame = open_tab(page, server, dark=dark, view="ops", run="trial-001")
     expect(frame.locator(READY["Ops"])).to_be_visible()
     wrong: dict[str, list[str]] = {}
     for menu, shown in (("Columns", "Find columns"), ("Type", "Gemm"), ("Verdict", "bad")):
@@ -120,6 +122,9 @@ def test_views_without_data(server: Server, page: sync_api.Page, dark: bool) -> 
     frame = open_tab(page, server, dark=dark, run="bare")
     wrong: dict[str, list[str]] = {}
     for view in READY:
+        if view == "Samples":  # no tab where there is none
+            expect(frame.get_by_role("tab", name=view, exact=True)).to_have_count(0)
+            continue
         frame.get_by_role("tab", name=view, exact=True).click()
         if view != "Trials":
             expect(frame.get_by_role("heading", name="bare holds no ")).to_be_visible()

@@ -59,7 +59,7 @@ def test_a_new_trial_shows_after_a_reload(
     log_run(tmp_path / "one", diagnosis)
     with served(page, tmp_path, f"--load_fast={loader}", "--reload_interval=1") as server:
         server.wait_for_trials(1)
-        frame = open_tab(page, server)
+        frame = open_tab(page, server, view="ops")
         expect(option(frame, "one")).to_be_visible()
         with inc_tb.SummaryWriter(tmp_path / "two") as writer:  # still open: a search that goes on
             writer.add_diagnosis(diagnosis)
@@ -80,7 +80,7 @@ def test_steps(diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path)
         for step, found in ((0, diagnosis), (100, diagnosis), (200, better)):
             writer.add_diagnosis(found, step)
     with served(page, tmp_path) as server:
-        frame = open_tab(page, server)
+        frame = open_tab(page, server, view="ops")
         row = frame.get_by_role("row").filter(has=frame.get_by_role("rowheader", name="/conv2/Conv", exact=True))
         slider = frame.get_by_role("slider", name="Step")
         expect(slider).to_have_attribute("aria-valuetext", "step 200")
@@ -100,7 +100,7 @@ def test_a_probe_fills_the_table_while_it_runs(page: sync_api.Page, tmp_path: Pa
         writer.add_diagnosis(found)
     with served(page, tmp_path / "logs", "--reload_interval=1") as server:
         until_listed(server, "probed")
-        frame = open_tab(page, server, op="/conv2/Conv")
+        frame = open_tab(page, server, view="ops", op="/conv2/Conv")
         detail = drawer(frame, "/conv2/Conv")
         expect(detail.get_by_role("img", name="Activation histogram")).to_be_visible()
         expect(head(frame, "Ops", "sensitivity")).to_have_count(0)
@@ -130,7 +130,7 @@ def test_what_is_wrong_with_one_run_does_not_touch_the_others(
     log_elements(tmp_path / "newer", "quantization/ops", [newer, *stored[1:]])
     log_elements(tmp_path / "trial-only", "quantization/trial", records.encode_rows("trial", [make_trial("t")]))
     with served(page, tmp_path, "--reload_interval=1") as server:
-        frame = open_tab(page, server)
+        frame = open_tab(page, server, view="ops")
         option(frame, "damaged").click()
         expect(frame.get_by_role("alert")).to_contain_text("record is damaged")
         option(frame, "newer").click()
@@ -155,7 +155,7 @@ def test_behind_a_path_and_with_named_logdirs(diagnosis: inc_tb.Diagnosis, page:
     with served(page, None, spec, "--path_prefix=/deep/path") as server:
         until_listed(server, "one/run", "two/run")
         assert server.url.endswith("/deep/path/")
-        frame = open_tab(page, server)
+        frame = open_tab(page, server, view="ops")
         expect(option(frame, "one/run")).to_be_visible()
         option(frame, "two/run").click()
         frame.get_by_role("rowheader", name="/conv1/Conv", exact=True).click()
@@ -167,7 +167,7 @@ def test_behind_a_path_and_with_named_logdirs(diagnosis: inc_tb.Diagnosis, page:
 def test_dark_as_tensorboard_is_set(diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path) -> None:
     log_run(tmp_path / "run", diagnosis)
     with served(page, tmp_path) as server:
-        frame = open_tab(page, server, dark=True)
+        frame = open_tab(page, server, view="ops", dark=True)
         body = frame.locator("body")
         expect(body).to_have_css("background-color", "rgb(48, 48, 48)")
         page.evaluate("document.body.classList.remove('dark-mode')")  # what TensorBoard's own button does
@@ -185,7 +185,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_twenty_thousand_ops(large: Path, page: sync_api.Page) -> None:
     with served(page, large) as server:
-        frame = open_tab(page, server)
+        frame = open_tab(page, server, view="ops")
         expect(frame.get_by_text("20,000 ops")).to_be_visible()
         grid = frame.get_by_role("grid", name="Ops", exact=True)
         assert len(names(frame)) < 100  # only what is in sight is in the document
@@ -214,7 +214,7 @@ def test_no_op_is_lost_in_the_python_loader(diagnosis: inc_tb.Diagnosis, page: s
     log_run(tmp_path / "run", diagnosis)
     with served(page, tmp_path, "--load_fast=false") as server:
         server.wait_for_trials(1)
-        frame = open_tab(page, server)
+        frame = open_tab(page, server, view="ops")
         expect(frame.get_by_role("rowheader", name="/fc/Gemm", exact=True)).to_be_visible()
         assert sorted(names(frame)) == sorted(OPS)
 
@@ -244,7 +244,7 @@ def test_a_page_whose_server_ends_says_so(
     log_run(tmp_path / "run", diagnosis)
     page = browser.new_page()
     with serve(tmp_path) as server:
-        frame = open_tab(page, server)
+        frame = open_tab(page, server, view="ops")
         expect(frame.get_by_role("rowheader", name="/fc/Gemm", exact=True)).to_be_visible()
     frame.get_by_role("tab", name="Graph").click()
     expect(frame.get_by_role("alert")).to_contain_text("Its code could not be fetched")
@@ -261,7 +261,7 @@ def test_a_run_without_a_graph(diagnosis: inc_tb.Diagnosis, page: sync_api.Page,
     """As a record by itself may be; the detail of its ops works all the same."""
     log_elements(tmp_path / "run", "quantization/ops", records.encode_table(diagnosis.ops, diagnosis.meta))
     with served(page, tmp_path) as server:
-        frame = open_tab(page, server, op="/fc/Gemm")
+        frame = open_tab(page, server, view="ops", op="/fc/Gemm")
         drawer = frame.get_by_role("region", name="/fc/Gemm", exact=True)
         expect(drawer.get_by_role("region", name="Edge")).to_contain_text("nothing of the kind was logged in this run")
         expect(drawer.get_by_role("region", name="Quantization")).to_contain_text("int8")

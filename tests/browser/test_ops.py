@@ -13,7 +13,7 @@ import pytest
 
 import inc_tb
 from tests.browser.chromium import sync_api
-from tests.browser.tab import cell, head, names, open_tab
+from tests.browser.tab import cell, head, names, open_tab, press_copy
 from tests.example_run import OPS, log_run
 from tests.tensorboards import Server, serve
 
@@ -40,19 +40,19 @@ def worst_first(diagnosis: inc_tb.Diagnosis, column: str) -> list[str]:
 
 
 def test_worst_ops_come_first(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
-    frame = open_tab(page, server)
+    frame = open_tab(page, server, view="ops")
     expect(frame.get_by_role("rowheader", name="/conv2/Conv", exact=True)).to_be_visible()
     assert names(frame) == worst_first(diagnosis, "added_sqnr_db")
     expect(cell(frame, "Ops", "/conv2/Conv", "added here")).to_have_text(f"{diagnosis.ops['added_sqnr_db'][2]:.1f}")
     expect(cell(frame, "Ops", "/conv2/Conv", "verdict")).to_have_text("bad")
-    expect(cell(frame, "Ops", "/conv2/Conv", "reason")).to_contain_text(
-        "1 of 4 channels between /conv1/Conv and /conv2/Conv is"
-    )
+    reason = cell(frame, "Ops", "/conv2/Conv", "reason")
+    expect(reason).to_have_text("outlier channels")
+    expect(reason).to_have_attribute("title", re.compile("^1 of 4 channels between /conv1/Conv and /conv2/Conv is"))
     expect(cell(frame, "Ops", "/conv1/Relu", "added here")).to_have_attribute("title", re.compile("compared there"))
 
 
 def test_sort_by_one_and_by_several(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
-    frame = open_tab(page, server)
+    frame = open_tab(page, server, view="ops")
     total = head(frame, "Ops", "total")
     expect(head(frame, "Ops", "added here")).to_have_attribute("aria-sort", "ascending")
     total.get_by_role("button").click()
@@ -67,7 +67,7 @@ def test_sort_by_one_and_by_several(server: Server, page: sync_api.Page, diagnos
 
 
 def test_filter_by_text_pattern_type_and_verdict(server: Server, page: sync_api.Page) -> None:
-    frame = open_tab(page, server)
+    frame = open_tab(page, server, view="ops")
     box = frame.get_by_role("searchbox", name="Filter ops")
     box.fill("relu 2")
     expect(grid(frame).get_by_role("rowheader")).to_have_text(["/conv2/Relu"])
@@ -91,7 +91,7 @@ def test_filter_by_text_pattern_type_and_verdict(server: Server, page: sync_api.
 
 
 def test_columns_are_chosen_ordered_pinned_and_remembered(server: Server, page: sync_api.Page) -> None:
-    frame = open_tab(page, server)
+    frame = open_tab(page, server, view="ops")
     frame.get_by_role("button", name="Columns").click()
     frame.get_by_role("searchbox", name="Find columns").fill("kurtosis")
     frame.get_by_role("checkbox", name="output kurtosis").click()
@@ -108,7 +108,7 @@ def test_columns_are_chosen_ordered_pinned_and_remembered(server: Server, page: 
 
 
 def test_headers_explain_themselves(server: Server, page: sync_api.Page) -> None:
-    frame = open_tab(page, server)
+    frame = open_tab(page, server, view="ops")
     for column in grid(frame).get_by_role("columnheader").all():
         assert column.get_attribute("aria-description")
     head(frame, "Ops", "added here").hover()
@@ -118,7 +118,7 @@ def test_headers_explain_themselves(server: Server, page: sync_api.Page) -> None
 
 
 def test_colors_follow_the_normal_range(server: Server, page: sync_api.Page) -> None:
-    frame = open_tab(page, server)
+    frame = open_tab(page, server, view="ops")
     expect(frame.get_by_text("normal ≥ 25.0 dB")).to_be_visible()
     color = "cell => getComputedStyle(cell).getPropertyValue('--cell')"
     assert "hsl" in cell(frame, "Ops", "/conv2/Conv", "added here").evaluate(color)
@@ -126,7 +126,7 @@ def test_colors_follow_the_normal_range(server: Server, page: sync_api.Page) -> 
 
 
 def test_the_line_shows_where_the_error_jumps(server: Server, page: sync_api.Page) -> None:
-    frame = open_tab(page, server)
+    frame = open_tab(page, server, view="ops")
     expect(frame.get_by_role("img", name="Error along the graph")).to_be_visible()
     frame.get_by_role("button").filter(has_text=re.compile("^/conv2/Conv.* → .* dB$")).click()
     expect(frame.get_by_role("region", name="/conv2/Conv", exact=True)).to_be_visible()
@@ -159,12 +159,12 @@ def lines(diagnosis: inc_tb.Diagnosis, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.mark.parametrize("name", LINES)
 def test_what_the_line_says_is_true_of_the_whole_path(lines: Server, page: sync_api.Page, name: str) -> None:
-    frame = open_tab(page, lines, run=name, dark=name == "slowly")
+    frame = open_tab(page, lines, view="ops", run=name, dark=name == "slowly")
     expect(frame.locator(".jumps")).to_have_text(LINES[name][-1])
 
 
 def test_keyboard(server: Server, page: sync_api.Page) -> None:
-    frame = open_tab(page, server)
+    frame = open_tab(page, server, view="ops")
     grid(frame).focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("ArrowDown")
@@ -179,7 +179,7 @@ def test_keyboard(server: Server, page: sync_api.Page) -> None:
 
 
 def test_copy_a_selection_and_download_all(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
-    frame = open_tab(page, server)
+    frame = open_tab(page, server, view="ops")
     grid(frame).focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Space")
@@ -199,7 +199,7 @@ def test_copy_a_selection_and_download_all(server: Server, page: sync_api.Page, 
 
 
 def test_detail(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:
-    frame = open_tab(page, server)
+    frame = open_tab(page, server, view="ops")
     frame.get_by_role("rowheader", name="/conv1/Conv", exact=True).click()
     drawer = frame.get_by_role("region", name="/conv1/Conv", exact=True)
     for name in ("Activation histogram", "Weight histogram", "Channel ranges", "Weight channel ranges"):
@@ -217,8 +217,12 @@ def test_detail(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis
     drawer.get_by_label("log values").first.uncheck()
     after = drawer.get_by_role("img", name="Activation histogram").locator(".d-fp32").get_attribute("d")
     assert before != after
-    for text in ("added here", "arrived", "int8", "asymmetric", "needs a profile, which has not run"):
+    for text in ("added here", "arrived", "int8", "asymmetric", "of the range that calibration chose"):
         expect(drawer).to_contain_text(text)
+    expect(drawer).not_to_contain_text("has not run")  # nothing of a row that is empty
+    todo = drawer.get_by_role("region", name="What to do")
+    expect(todo).to_contain_text("Keep conv1/Conv and conv2/Conv in fp32")
+    assert "nodes_to_exclude" in press_copy(page, todo.get_by_role("button", name="Copy config"))
     others = drawer.get_by_role("region", name="The same op in the other trials")
     expect(others.get_by_role("row").filter(has_text="trial-002")).to_contain_text(
         f"{diagnosis.ops['added_sqnr_db'][0]:.1f}"
@@ -233,7 +237,7 @@ def test_detail(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis
 
 def test_a_link_opens_what_it_says(server: Server, page: sync_api.Page) -> None:
     link = {"run": "trial-002", "op": "/fc/Gemm", "filter": "fc", "sort": "-name"}
-    frame = open_tab(page, server, **link)
+    frame = open_tab(page, server, view="ops", **link)
     expect(frame.get_by_role("region", name="/fc/Gemm", exact=True)).to_be_visible()
     expect(frame.get_by_role("option", name=re.compile("trial-002"))).to_have_attribute("aria-selected", "true")
     expect(frame.get_by_role("searchbox", name="Filter ops")).to_have_value("fc")
@@ -241,7 +245,7 @@ def test_a_link_opens_what_it_says(server: Server, page: sync_api.Page) -> None:
 
 
 def test_choosing_a_run(server: Server, page: sync_api.Page) -> None:
-    frame = open_tab(page, server)
+    frame = open_tab(page, server, view="ops")
     frame.get_by_role("listbox", name="Runs").focus()
     page.keyboard.press("ArrowDown")
     expect(frame.get_by_role("option", name=re.compile("trial-002"))).to_have_attribute("aria-selected", "true")
@@ -252,7 +256,7 @@ def test_choosing_a_run(server: Server, page: sync_api.Page) -> None:
 def test_on_a_narrow_screen(server: Server, page: sync_api.Page) -> None:
     """Nothing sticks out at 900 px, and the drawer lies over the table instead of squeezing it."""
     page.set_viewport_size({"width": 900, "height": 700})
-    frame = open_tab(page, server, op="/conv1/Conv")
+    frame = open_tab(page, server, view="ops", op="/conv1/Conv")
     expect(frame.get_by_role("img", name="Channel ranges", exact=True)).to_be_visible()
     (inner,) = [found for found in page.frames if "plugin_entry" in found.url]
     assert inner.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -266,7 +270,7 @@ def test_on_a_narrow_screen(server: Server, page: sync_api.Page) -> None:
 
 def test_copying_over_plain_http(server: Server, page: sync_api.Page) -> None:
     """Browsers have navigator.clipboard on localhost and over HTTPS only."""
-    frame = open_tab(page, server)
+    frame = open_tab(page, server, view="ops")
     (inner,) = [found for found in page.frames if "plugin_entry" in found.url]
     inner.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
     page.evaluate("navigator.clipboard.writeText('nothing yet')")
@@ -277,7 +281,7 @@ def test_copying_over_plain_http(server: Server, page: sync_api.Page) -> None:
 
 
 def test_going_back_leads_to_the_view_before(server: Server, page: sync_api.Page) -> None:
-    frame = open_tab(page, server)
+    frame = open_tab(page, server, view="ops")
     head(frame, "Ops", "total").get_by_role("button").click()
     for view in ("Suggestions", "Trials"):
         frame.get_by_role("tab", name=view).click()

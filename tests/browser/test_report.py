@@ -76,7 +76,7 @@ def test_every_view(page: sync_api.Page, report: Path, diagnosis: inc_tb.Diagnos
         expect(page.get_by_role("alert")).to_have_count(0)
     expect(page.get_by_role("group", name="Model graph").locator("button.graph-node")).to_have_count(9)
     page.get_by_role("tab", name="Trials").click()
-    expect(page.get_by_role("grid", name="Trials").get_by_role("rowheader")).to_have_count(2)
+    expect(page.get_by_role("grid", name="Trials").get_by_role("rowheader")).to_have_count(3)  # and fp32
     page.get_by_role("tab", name="Profile").click()
     expect(page.get_by_role("img", name="Timeline")).to_be_visible()
     page.get_by_role("tab", name="Suggestions").click()

@@ -78,6 +78,7 @@ def server(
         ("trial-002", 0.965, diagnosis, diagnosis.suggestions[0].ops),
         ("described", 0.91, diagnosis, []),
         ("several", 0.9, replace(diagnosis, suggestions=several), []),
+        ("vain", 0.9, replace(diagnosis, suggestions=[several[0], in_vain(several[1])]), []),
         ("cured", 0.9, replace(diagnosis, suggestions=[cured_by_setting(tensors), several[1]]), []),
         ("healthy", 0.97, make_diagnosis(tmp_path_factory.mktemp("healthy"), outlier=1.0), []),
     ):
@@ -95,7 +96,7 @@ def server(
     )
     shutil.copytree(GOLDEN, logdir / "v1")
     with serve(logdir) as found:
-        runs = ["trial-001", "trial-002", "described", "several", "cured", "healthy", "v1"]
+        runs = ["trial-001", "trial-002", "described", "several", "vain", "cured", "healthy", "v1"]
         found.wait_for_records(dict.fromkeys(runs, "trial"))
         yield found
 
@@ -114,6 +115,11 @@ def overlapping(rank: int, ops: list[str], tensors: dict[str, str]) -> Suggestio
     return Suggestion(ops, f"rule_{rank}", reason, {"kurtosis": 40.0}, recipes(ops, tensors), "", rank, effects)
 
 
+def in_vain(suggestion: Suggestion) -> Suggestion:
+    measured = Effect("recovers", "less error at the output", 0.001, "share", "measured", "with these in fp32", "error")
+    return msgspec.structs.replace(suggestion, effects=[measured])
+
+
 def cured_by_setting(tensors: dict[str, str]) -> Suggestion:
     ops = ["/conv1/Conv", "/fc/Gemm"]
     texts = recipes(ops, tensors)
@@ -121,8 +127,13 @@ def cured_by_setting(tensors: dict[str, str]) -> Suggestion:
     return Suggestion(ops, "weights_per_tensor", "one setting cures it", {}, {first: texts[first], **texts}, "", 1)
 
 
-def article(frame: sync_api.FrameLocator, name: str) -> sync_api.Locator:
-    return frame.get_by_role("article", name=name, exact=True)
+def article(frame: sync_api.FrameLocator, rank: int) -> sync_api.Locator:
+    """With what it shows on demand; the first is open from the start."""
+    found = frame.get_by_role("article").nth(rank - 1)
+    head = found.locator("header").get_by_role("button").first
+    if head.get_attribute("aria-expanded") == "false":
+        head.click()
+    return found
 
 
 def config(within: sync_api.Locator) -> sync_api.Locator:
@@ -130,6 +141,9 @@ def config(within: sync_api.Locator) -> sync_api.Locator:
 
 
 def choose_tool(within: sync_api.Locator, tool: str) -> None:
+    more = within.get_by_role("button", name="of other frameworks")
+    if more.count():
+        more.click()
     within.get_by_role("listbox", name="Framework").select_option(label=TOOLS[tool])
 
 
@@ -143,7 +157,7 @@ def test_reason_and_evidence(
 ) -> None:
     frame = open_tab(page, server, view="suggestions", run="trial-001")
     expect(frame.get_by_role("article")).to_have_count(1)
-    found = article(frame, "1. outlier channels")
+    found = article(frame, 1)
     expect(found.locator(".sg-because")).to_have_text(suggestion.because)
     evidence = suggestion.evidence
     expect(fact(found, "added SQNR")).to_have_text(f"{evidence['added_sqnr_db']:.1f} dB")
@@ -164,7 +178,7 @@ def test_reason_and_evidence(
 
 def test_evidence_of_a_rule_that_the_page_has_never_heard_of(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="suggestions", run="described")
-    found = article(frame, "1. heavy weights")
+    found = article(frame, 1)
     expect(fact(found, "layer")).to_have_text("the first")
     expect(fact(found, "never described")).to_have_text("3")
     expect(found.locator("dl[aria-label=Evidence] > div")).to_have_count(2)
@@ -175,34 +189,36 @@ def test_evidence_of_a_rule_that_the_page_has_never_heard_of(server: Server, pag
 
 def test_ops_are_links_to_their_detail(server: Server, page: sync_api.Page, suggestion: Suggestion) -> None:
     frame = open_tab(page, server, view="suggestions", run="trial-001")
-    ops = article(frame, "1. outlier channels").locator(".sg-ops")
+    ops = article(frame, 1).locator(".sg-ops")
     expect(ops.get_by_role("button")).to_have_text(suggestion.ops)
     ops.get_by_role("button", name="/conv2/Conv", exact=True).click()
     expect(drawer(frame, "/conv2/Conv").get_by_role("img", name="Activation histogram")).to_be_visible()
-    expect(article(frame, "1. outlier channels")).to_be_visible()
+    expect(article(frame, 1)).to_be_visible()
 
 
 def test_measured_counted_and_estimated_are_told_apart(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="suggestions", run="trial-001")
-    found = article(frame, "1. outlier channels")
-    expect(found.locator(".sg-tried")).to_have_text(
+    found = article(frame, 1)
+    expect(found.locator(".cure-tried")).to_have_text(
         "measured in trial-002: accuracy 0.9650 (+0.0550 against this run), fp32 has 0.9700"
     )
-    effects = found.locator(".sg-effects").get_by_role("listitem")
+    effects = found.locator(".cure-effects").get_by_role("listitem")
     expect(effects).to_have_count(3)
     expect(effects.nth(0)).to_contain_text(re.compile(r"^Recovers.*99\.99 % estimated"))
     expect(effects.nth(1)).to_contain_text(re.compile(r"^Costs.*648 B counted"))
     expect(effects.nth(2)).to_contain_text(re.compile(r"^Costs.*ops that stay in fp32: 4 counted"))
-    found.get_by_role("link", name="trial-002").click()
+    expect(found.locator("header")).to_contain_text("accuracy 0.9650 (+0.0550) in trial-002")
+    expect(found.locator("header")).to_contain_text("removes 99.9 % of the added noise estimated")
+    found.locator("header").get_by_role("link", name="trial-002").click()
     expect(frame.get_by_role("option", name=re.compile("^trial-002"))).to_have_attribute("aria-selected", "true")
-    expect(found.locator(".sg-tried")).to_have_count(0)
+    expect(found.locator(".cure-tried")).to_have_count(0)
 
 
 def test_a_config_for_every_tool(
     server: Server, page: sync_api.Page, suggestion: Suggestion, tensors: dict[str, str]
 ) -> None:
     frame = open_tab(page, server, view="suggestions", run="trial-001")
-    found = article(frame, "1. outlier channels")
+    found = article(frame, 1)
     copied = {}
     for tool in TOOLS:
         choose_tool(found, tool)
@@ -230,12 +246,13 @@ def test_a_config_for_every_tool(
 
 def test_the_cure_that_the_text_names_comes_first_until_a_tool_is_chosen(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="suggestions", run="cured")
-    setting, kept = article(frame, "1. weights per tensor"), article(frame, "2. rule 2")
+    setting, kept = article(frame, 1), article(frame, 2)
+    expect(setting.get_by_role("heading")).to_have_text("1. Use a scale per channel")
     expect(config(setting)).to_contain_text("per_channel=True")
     expect(config(setting)).not_to_contain_text("/conv1/Conv")
-    expect(setting.locator(".sg-check")).to_have_count(0)  # it names no op
+    expect(setting.locator(".cure-check")).to_have_count(0)  # it names no op
     expect(config(kept)).to_contain_text("nodes_to_exclude")
-    frame.get_by_role("checkbox", name="Combine 1. weights per tensor").check()
+    frame.get_by_role("checkbox", name="Combine 1.").check()
     joint = frame.get_by_role("region", name="Joint config")
     expect(config(joint)).to_contain_text('    "/conv1/Conv",\n    "/fc/Gemm"')
     choose_tool(setting, "inc")
@@ -243,30 +260,42 @@ def test_the_cure_that_the_text_names_comes_first_until_a_tool_is_chosen(server:
         expect(config(one)).to_contain_text("op_name_dict")
 
 
+def test_what_cures_nothing_alone_is_folded(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server, view="suggestions", run="vain")
+    articles = frame.get_by_role("article")
+    expect(articles.first).to_be_visible()
+    expect(articles).to_have_count(1)  # what is folded is not there for a reader
+    frame.get_by_text("1 suggestion that alone leaves the error as it is, as measured").click()
+    expect(articles.nth(1)).to_contain_text("removes 0.1 % of the error measured")
+    expect(articles.nth(1).get_by_role("button", name="Copy config")).to_be_visible()
+
+
 def test_names_are_checked_against_the_model(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="suggestions", run="several")
-    right, wrong = article(frame, "1. rule 1"), article(frame, "3. rule 3")
-    expect(right.locator(".sg-check")).to_have_text("✓ 2 of 2 names are in the model")
+    right, wrong = article(frame, 1), article(frame, 3)
+    expect(right.locator(".cure-check")).to_have_text("✓ 2 of 2 names are in the model")
     wrong.scroll_into_view_if_needed()  # far articles wait with their checks, which look at every op of the model
-    expect(wrong.locator(".sg-check")).to_have_text(f"⚠ 1 of 2 names are in the model; not {GONE}")
+    expect(wrong.locator(".cure-check")).to_have_text(f"⚠ 1 of 2 names are in the model; not {GONE}")
     choose_tool(wrong, "inc")
-    expect(right.locator(".sg-check").nth(1)).to_have_text(
+    expect(right.locator(".cure-check").nth(1)).to_have_text(
         "✓ 2 of 2 patterns are exact: they match these ops and no others"
     )
     choose_tool(right, "torch")
-    expect(right.locator(".sg-check.wrong")).to_contain_text("inside are also 1 op that was not chosen: /conv2/Conv")
+    expect(right.locator(".cure-check.wrong")).to_contain_text("inside are also 1 op that was not chosen: /conv2/Conv")
     choose_tool(right, "onnxruntime-int16")
     wrong.scroll_into_view_if_needed()
-    expect(wrong.locator(".sg-check").nth(1)).to_have_text(f"⚠ 1 of 2 tensors are known from the graph; not {GONE}")
+    expect(wrong.locator(".cure-check").nth(1)).to_have_text(f"⚠ 1 of 2 tensors are known from the graph; not {GONE}")
 
 
 def test_ticked_suggestions_make_one_config(server: Server, page: sync_api.Page, tensors: dict[str, str]) -> None:
     frame = open_tab(page, server, view="suggestions", run="several")
-    expect(frame.get_by_role("article").get_by_role("heading")).to_have_text(["1. rule 1", "2. rule 2", "3. rule 3"])
+    expect(frame.get_by_role("article").get_by_role("heading")).to_have_text(
+        ["1. Keep fc/Gemm in fp32", "2. Keep conv1/Conv in fp32", f"3. Keep {GONE[1:]} and Flatten in fp32"]
+    )
     joint = frame.get_by_role("region", name="Joint config")
-    frame.get_by_role("checkbox", name="Combine 2. rule 2").check()
+    frame.get_by_role("checkbox", name="Combine 2.").check()
     expect(joint.get_by_role("status").first).to_have_text("1 suggestion, 2 ops")
-    frame.get_by_role("checkbox", name="Combine 1. rule 1").check()
+    frame.get_by_role("checkbox", name="Combine 1.").check()
     expect(joint.get_by_role("status").first).to_have_text("2 suggestions, 3 ops")
     union = ["/conv1/Conv", "/conv2/Relu", "/fc/Gemm"]
     expect(joint.locator(".sg-ops").get_by_role("button")).to_have_text(union)
@@ -285,11 +314,11 @@ def test_effects_in_time(server: Server, page: sync_api.Page) -> None:
     """Together every op counts once, a fused one with all that runs as one with it, and noise not at all."""
     frame = open_tab(page, server, view="suggestions", run="several")
     for rank, told in ((1, "700 µs"), (2, "1.4 ms")):
-        effect = article(frame, f"{rank}. rule {rank}").locator(".sg-effects").get_by_role("listitem").nth(2)
+        effect = article(frame, rank).locator(".cure-effects").get_by_role("listitem").nth(2)
         expect(effect).to_contain_text(re.compile(rf"^Recovers.*less time: {re.escape(told)} measured"))
-    joint = frame.get_by_role("region", name="Joint config").locator(".sg-effects").get_by_role("listitem").nth(1)
+    joint = frame.get_by_role("region", name="Joint config").locator(".cure-effects").get_by_role("listitem").nth(1)
     for rank, told in ((3, "more time: 0 µs measured inside the noise"), (1, "more time: 1.87 ms"), (2, "1.92 ms")):
-        frame.get_by_role("checkbox", name=f"Combine {rank}. rule {rank}").check()
+        frame.get_by_role("checkbox", name=f"Combine {rank}.").check()
         expect(joint).to_contain_text(told)
         expect(joint).to_contain_text("Costs")
 
@@ -298,7 +327,7 @@ def test_a_joint_config_may_keep_what_is_in_fp32(server: Server, page: sync_api.
     frame = open_tab(page, server, view="suggestions", run="trial-001")
     joint = frame.get_by_role("region", name="Joint config")
     joint.get_by_role("button", name="Combine all").click()
-    expect(joint.locator(".sg-tried")).to_contain_text("measured in trial-002: accuracy 0.9650")
+    expect(joint.locator(".cure-tried")).to_contain_text("measured in trial-002: accuracy 0.9650")
     expect(joint.locator(".sg-ops").get_by_role("button")).to_have_text(suggestion.ops)
     joint.get_by_label("also 1 op that this run keeps in fp32 already").check()
     expect(joint.locator(".sg-ops").get_by_role("button")).to_have_text([*suggestion.ops, "/fc/Gemm"])
@@ -320,7 +349,7 @@ def test_a_run_that_only_says_how_its_ops_were_configured(server: Server, page: 
 
 def test_the_tool_that_was_imported_from_comes_first(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="suggestions", run="v26_tf_hard_diag/trial-001")
-    found = article(frame, "1. outlier channels")
+    found = article(frame, 1)
     expect(found.get_by_role("option").first).to_have_text("Neural Compressor 2.x: op_name_dict")
     expect(config(found)).to_contain_text("PostTrainingQuantConfig(op_name_dict=op_name_dict)")
 
@@ -329,7 +358,7 @@ def test_a_log_of_version_1(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="suggestions", run="v1")
     (diagnosis,) = inc_tb.load(GOLDEN).diagnoses.values()
     (suggestion,) = diagnosis.suggestions
-    found = article(frame, "1. outlier channels")
+    found = article(frame, 1)
     expect(found.locator(".sg-because")).to_have_text(suggestion.because)
     expect(fact(found, "lost channels")).to_have_text("0.75")
     expect(found.get_by_role("img")).to_have_accessible_name(re.compile("^Channels of the output of /conv1/Conv:"))
@@ -338,5 +367,5 @@ def test_a_log_of_version_1(server: Server, page: sync_api.Page) -> None:
     for tool, text in suggestion.recipes.items():
         listbox.select_option(tool)
         assert press_copy(page, found.get_by_role("button", name="Copy config")) == text
-    frame.get_by_role("checkbox", name="Combine 1. outlier channels").check()
+    frame.get_by_role("checkbox", name="Combine 1.").check()
     expect(frame.get_by_role("region", name="Joint config")).to_contain_text("logged by an older inc-tb")

@@ -30,6 +30,7 @@ ACCURACY = {
     "trial-001": 0.9, "trial-002": 0.965, "trial-003": 0.94, "trial-004": 0.93, "trial-005": 0.968, "trial-006": 0.96,
 }  # fmt: skip
 LATENCY_MS = dict(zip(ACCURACY, (2.0, 3.0, 2.5, 2.8, 4.0, 3.5), strict=True))
+FP32_MS = 3.2
 BY_ACCURACY = ["trial-005", "trial-002", "trial-006", "trial-003", "trial-004", "trial-001"]
 BROKEN, UNTRIED = "broken", "untried"
 FALLBACK = OPS[:4]
@@ -68,7 +69,10 @@ def trial(name: str) -> inc_tb.Trial:
     fallback = FALLBACK if name == "trial-002" else []
     config = {"per_channel": name == "trial-003"}
     objectives = {"latency_ms": LATENCY_MS[name]}
-    return inc_tb.Trial(name, ACCURACY[name], BASELINE, fallback, config, objectives, 3.5, target=TARGET)
+    return inc_tb.Trial(
+        name, ACCURACY[name], BASELINE, fallback, {**config, "format": "QDQ"}, objectives, 3.5, target=TARGET,
+        int8_macs=0.5, baseline_objectives={"latency_ms": FP32_MS},
+    )  # fmt: skip
 
 
 def shown(frame: sync_api.FrameLocator, op: str, run: str) -> sync_api.Locator:
@@ -87,7 +91,7 @@ def signed(value: float) -> str:
 def test_all_runs_with_what_came_of_them(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="trials")
     expect(frame.get_by_text("8 runs, 6 with a trial, 3 of them meet the target")).to_be_visible()
-    expect_names(frame, "Trials", [*BY_ACCURACY, BROKEN, UNTRIED])
+    expect_names(frame, "Trials", ["fp32", *BY_ACCURACY, BROKEN, UNTRIED])
     best = {"trial-001": "★ 0.9000", "trial-002": "★ 0.9650", "trial-003": "0.9650", "trial-004": "0.9650",
             "trial-005": "★ 0.9680", "trial-006": "0.9680"}  # fmt: skip
     for run, accuracy in ACCURACY.items():
@@ -103,19 +107,32 @@ def test_all_runs_with_what_came_of_them(server: Server, page: sync_api.Page) ->
     expect(cell(frame, "Trials", UNTRIED, "Accuracy")).to_have_text("no trial logged")
 
 
+def test_fp32_is_one_of_them(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server, view="trials")
+    expect(cell(frame, "Trials", "fp32", "Accuracy")).to_have_text(f"{BASELINE:.4f}")
+    expect(cell(frame, "Trials", "fp32", "Latency")).to_have_text(f"{FP32_MS:g}")
+    expect(frame.get_by_role("checkbox", name="Compare fp32")).to_have_count(0)
+    expect(cell(frame, "Trials", "trial-001", "In int8")).to_have_text("50 %")
+    expect(head(frame, "Trials", "format")).to_have_count(0)  # all of them were told the same
+    expect(frame.get_by_text("All of them: format QDQ")).to_be_visible()
+    expect(frame.get_by_text("trial-002 saves most of the trials that meet the target")).to_contain_text(
+        "only 6.25 % against fp32: latency 3 ms instead of 3.2 ms."  # 1 - 3 / 3.2
+    )
+
+
 def test_sort_and_copy_the_table(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="trials")
     expect(head(frame, "Trials", "Accuracy")).to_have_attribute("aria-sort", "descending")
     head(frame, "Trials", "Accuracy").get_by_role("button").click()
-    expect_names(frame, "Trials", [*reversed(BY_ACCURACY), BROKEN, UNTRIED])
+    expect_names(frame, "Trials", ["fp32", *reversed(BY_ACCURACY), BROKEN, UNTRIED])
     head(frame, "Trials", "Latency").get_by_role("button").click()
     expect(head(frame, "Trials", "Latency")).to_have_attribute("aria-sort", "ascending")
     by_latency = sorted(LATENCY_MS, key=LATENCY_MS.__getitem__)
-    expect_names(frame, "Trials", [*by_latency, BROKEN, UNTRIED])
+    expect_names(frame, "Trials", ["fp32", *by_latency, BROKEN, UNTRIED])
     copied = press_copy(page, frame.get_by_role("button", name="Copy table"))
     rows = list(csv.DictReader(io.StringIO(copied)))
-    assert [row["run"] for row in rows] == [*by_latency, BROKEN, UNTRIED]
-    assert [float(row["accuracy"]) for row in rows[:6]] == [ACCURACY[run] for run in by_latency]
+    assert [row["run"] for row in rows] == ["fp32", *by_latency, BROKEN, UNTRIED]
+    assert [float(row["accuracy"]) for row in rows[1:7]] == [ACCURACY[run] for run in by_latency]
     assert rows[-1]["accuracy"] == ""
 
 
@@ -166,7 +183,7 @@ def test_ops_side_by_side(server: Server, page: sync_api.Page, diagnoses: Diagno
     for i, op in enumerate(OPS):
         for run in ("trial-001", "trial-003", BROKEN):
             expect(shown(frame, op, run)).to_contain_text(re.compile(re.escape(written(values[run][i])) + "$"))
-    expect(shown(frame, "/conv2/Conv", "trial-002")).to_have_text("int8 → fp32–")
+    expect(shown(frame, "/conv2/Conv", "trial-002")).to_have_text("int8 → fp32none")
     color = "cell => getComputedStyle(cell).getPropertyValue('--cell')"
     assert "hsl" in shown(frame, "/conv2/Conv", "trial-001").evaluate(color)
     assert shown(frame, "/fc/Gemm", "trial-001").evaluate(color) == "transparent"
@@ -221,7 +238,10 @@ def test_ops_whose_config_changed(server: Server, page: sync_api.Page, diagnoses
         expect(shown(frame, op, "Largest difference")).to_have_text(signed(by[op]))
     frame.get_by_role("checkbox", name="Compare trial-002").check()
     expect(frame.get_by_label("only ops whose config changed (4)")).to_be_checked()
-    expect(shown(frame, "/conv1/Conv", "Largest difference")).to_have_text("one side only")
+    expect(shown(frame, "/conv1/Conv", "Largest difference")).to_have_text("in fp32")
+    expect(shown(frame, "/conv1/Conv", "trial-002")).to_have_text(re.compile("none$"))
+    kept = re.compile("^kept in fp32: no error is added here")
+    expect(shown(frame, "/conv1/Conv", "trial-002")).to_have_attribute("title", kept)
     frame.get_by_role("rowheader", name="/conv2/Conv", exact=True).click()
     expect(drawer(frame, "/conv2/Conv").get_by_role("img", name="Activation histogram")).to_be_visible()
 
@@ -252,7 +272,7 @@ def test_a_copied_link_opens_the_same_comparison(server: Server, page: sync_api.
 def test_charts(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="trials", compare=["trial-001", "trial-005"])
     tradeoff = frame.get_by_role("img", name="Accuracy against latency_ms")
-    front = ["trial-001", "trial-003", "trial-002", "trial-005"]
+    front = ["trial-001", "trial-003", "trial-002", "fp32"]  # fp32 is better than trial-005 and faster
     expect(tradeoff.locator("title").first).to_have_text(f"6 trials; on the Pareto front: {', '.join(front)}")
     dots = frame.get_by_role("group", name="Runs in Accuracy against latency_ms").get_by_role("button")
     for run, accuracy in ACCURACY.items():
@@ -263,7 +283,7 @@ def test_charts(server: Server, page: sync_api.Page) -> None:
     for level in ("baseline 0.9700", "target 0.9600"):
         expect(tradeoff.get_by_text(level)).to_be_visible()
     frame.get_by_role("combobox", name="Which Latency is better").select_option("higher is better")
-    expect(tradeoff.locator("title").first).to_have_text("6 trials; on the Pareto front: trial-005")
+    expect(tradeoff.locator("title").first).to_have_text("6 trials; on the Pareto front: trial-005, fp32")
     progress = frame.get_by_role("img", name="Progress over trials")
     expect(progress.locator("title").first).to_have_text("6 trials; the best is 0.9680")
     steps = frame.get_by_role("group", name="Runs in Progress over trials").get_by_role("button")

@@ -805,7 +805,7 @@ class TestOddNames:
     @each_loader
     def test_of_ops_and_runs(self, loader: Any, tmp_path: Path) -> None:
         run = "trial é#1 %20 &?+ 日本"
-        with inc_tb.SummaryWriter(tmp_path / run) as writer:
+        with inc_tb.SummaryWriter(tmp_path / run, worst_ops=len(ODD_NAMES)) as writer:
             writer.add_diagnosis(made_by_hand(ODD_NAMES, reference="models/é \udcff.onnx"))
             writer.add_trial(inc_tb.Trial("é#1 \udcff", 0.5, config={"x\udcff": "\udcff"}, fallback=ODD_NAMES))
         with loader(tmp_path) as contents:

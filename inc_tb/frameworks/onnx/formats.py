@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from inc_tb.frameworks.formats import (
     INC_ALIASES,
@@ -180,25 +181,27 @@ _TFLITE = Recipe(
 
 FORMATS = (
     Format("onnxruntime", nodes_to_exclude, ("ort", "nodes-to-exclude")),
-    Format("onnxruntime-int16", _int16, ("ort-int16", "int16", "tensorquantoverrides")),
+    Format("onnxruntime-int16", _int16, ("ort-int16", "int16", "tensorquantoverrides"), rounds=True),
     Format(
         "onnxruntime-per-channel",
         _per_channel,
         ("per-channel", "ort-per-channel"),
         {"weights_per_tensor": "conv|gemm|matmul"},
+        rounds=True,
     ),
     Format(
         "onnxruntime-per-channel",
         _per_channel_dynamic,
         ("per-channel", "ort-per-channel"),
         {"weights_per_tensor": "gemm|matmul"},
+        rounds=True,
     ),
     Format("inc", _inc, INC_ALIASES),
     Format("inc-onnx", _inc_onnx, ("onnx-neural-compressor",)),
-    INC_TORCH,
+    replace(INC_TORCH, elsewhere=True),
     Format("nncf", always(_NNCF), ("ignoredscope", "ignored-scope")),
-    FX,
-    PT2E,
-    Format("tflite", always(_TFLITE), ("denylist", "denylisted-nodes")),
+    replace(FX, elsewhere=True),
+    replace(PT2E, elsewhere=True),
+    Format("tflite", always(_TFLITE), ("denylist", "denylisted-nodes"), elsewhere=True),
     PLAIN,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 from inc_tb.frameworks.formats import INC_BY_NAME, PLAIN, Format, Settings, always
 from inc_tb.records import Recipe
@@ -110,12 +111,13 @@ def _per_channel(settings: Settings) -> Recipe | None:
 
 FORMATS = (
     _static("tflite", denylist, "denylist", "denylisted-nodes"),
-    _static("tflite-int16", int16, "16x8", "int16x8"),
+    replace(_static("tflite-int16", int16, "16x8", "int16x8"), rounds=True),
     Format(
         "tflite-per-channel",
         _per_channel,
         ("per-channel",),
         {"weights_per_tensor": "conv|matmul|fully_connected|einsum"},
+        rounds=True,
     ),
     _static("saved-model", saved_model, "quantize-saved-model"),
     INC_BY_NAME,

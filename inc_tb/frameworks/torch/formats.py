@@ -145,7 +145,7 @@ FORMATS = (
     FX,
     PT2E,
     Format("torchao", quantize_),
-    Format("torch-per-channel", _per_channel, ("per-channel",), {"weights_per_tensor": "conv|linear"}),
+    Format("torch-per-channel", _per_channel, ("per-channel",), {"weights_per_tensor": "conv|linear"}, rounds=True),
     INC_TORCH,
     INC_BY_NAME,
     PLAIN,

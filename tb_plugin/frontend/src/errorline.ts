@@ -1,6 +1,8 @@
 // The error of the quantized model along its graph, and where it jumps.
 
+import { sorted } from "./order.ts";
 import { type Column, numberAt, whyNull } from "./records.ts";
+import { EFFECT, heads, isBad, worstFirst } from "./worst.ts";
 
 export interface Jump {
   row: number;
@@ -37,6 +39,13 @@ export function jumps(columns: ReadonlyMap<string, Column>, rows: number, most =
     .sort((a, b) => b.size - a.size)
     .slice(0, most)
     .map(({ size: _, ...jump }) => jump);
+}
+
+/** Ops that do most to the output as a probe has measured it, the worst first; none where all of them are normal. */
+export function effects(columns: ReadonlyMap<string, Column>, rows: number, most = 3): number[] {
+  const effect = columns.get(EFFECT);
+  const bad = Uint32Array.from(Array(rows).keys()).filter((row) => isBad(effect, row));
+  return heads(sorted(bad, worstFirst(EFFECT), columns), effect, most);
 }
 
 /** Without any error the signal to noise has no number; a culprit may well be the first op that is quantized. */

@@ -85,6 +85,13 @@ export function shorten(name: string, most: number): string {
   return name.length <= most ? name : `…${name.slice(1 - most)}`;
 }
 
+/** The beginning tells the place and the end the op: what is left out is between them. */
+export function shortenMiddle(name: string, most: number): string {
+  if (name.length <= most) return name;
+  const end = Math.ceil((most - 1) * 0.6);
+  return `${name.slice(0, most - 1 - end)}…${name.slice(name.length - end)}`;
+}
+
 export function plural(count: number, one: string, many = `${one}s`): string {
   return `${whole.format(count)} ${count === 1 ? one : many}`;
 }

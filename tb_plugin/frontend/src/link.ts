@@ -27,16 +27,16 @@ export interface Shown {
   step: number | null;
   op: string;
   filter: Filter;
-  sort: SortKey[];
+  /** null is worst first. */
+  sort: SortKey[] | null;
   compared: string[];
+  /** Empty where none was chosen. */
   metric: string;
   paint: string;
   matrix: Matrix;
 }
 
-export const WORST_FIRST: SortKey[] = [{ column: "added_sqnr_db", descending: false }];
 export const LARGEST_FIRST: SortKey[] = [{ column: "largest", descending: true }];
-export const USUAL_METRIC = "added_sqnr_db";
 /** How many runs the heat map of ops by trials takes. */
 export const MOST_COMPARED = 20;
 
@@ -53,7 +53,7 @@ export function queryOf(shown: Shown, views: readonly string[]): URLSearchParams
   put("regex", filter.regex ? "1" : "");
   put("types", listText(filter.types));
   put("verdicts", listText(filter.verdicts));
-  put("sort", sortText(shown.sort) || "none");
+  put("sort", shown.sort === null ? "" : sortText(shown.sort) || "none");
   put("compare", listText(compared));
   if (compared.length) {
     put("difference", matrix.difference ? "1" : "");
@@ -61,7 +61,7 @@ export function queryOf(shown: Shown, views: readonly string[]): URLSearchParams
     put("ops", matrix.text);
     put("order", matrix.sort === LARGEST_FIRST ? "" : sortText(matrix.sort) || "graph");
   }
-  put("metric", metric === USUAL_METRIC ? "" : metric);
+  put("metric", metric);
   put("paint", shown.paint);
   return query;
 }
@@ -81,9 +81,9 @@ export function shownBy(query: URLSearchParams, views: readonly string[]): Shown
       types: listOf(text("types")),
       verdicts: listOf(text("verdicts")),
     },
-    sort: sort === "none" ? [] : sort ? sortOf(sort) : WORST_FIRST,
+    sort: sort === "none" ? [] : sort ? sortOf(sort) : null,
     compared: [...new Set(listOf(text("compare")))].slice(0, MOST_COMPARED),
-    metric: query.get("metric") ?? USUAL_METRIC,
+    metric: text("metric"),
     paint: text("paint"),
     matrix: {
       difference: text("difference") === "1",

@@ -2,11 +2,16 @@
 
 import type { GridCell, GridColumn } from "./components/Grid.tsx";
 import { exactText } from "./csv.ts";
+import { ruleWords } from "./evidence.ts";
 import { formatNumber, formatRange } from "./format.ts";
 import { type Column, type ColumnSpec, textAt, whyNull } from "./records.ts";
-import { colorOf, type Scale } from "./scale.ts";
+import type { Scale } from "./scale.ts";
 
-const WIDTHS: Record<string, number> = { name: 300, type: 120, verdict: 76, reason: 420, block: 160, unit: 160 };
+const WIDTHS: Record<string, number> = { verdict: 76, reason: 210 };
+const KEPT_END = 20;
+const LETTER = 8;
+const LEAST_WIDTH = 84;
+const MOST_WIDTH = 380;
 
 /** The verdict ok in plain words; the others come with a reason. */
 export const OK = "adds no more error than quantizing usually does";
@@ -35,29 +40,47 @@ export function Help({ spec }: { spec: ColumnSpec }) {
   );
 }
 
-export function gridColumn(spec: ColumnSpec, isPinned: boolean): GridColumn {
+/** As wide as its longest text or its label. */
+function widthOf(spec: ColumnSpec, column: Column | undefined): number {
+  const own = WIDTHS[spec.name];
+  if (own) return own;
+  const label = 44 + 8 * labelOf(spec).length;
+  const longest = column?.kind === "text" ? column.texts.reduce((most, { length }) => Math.max(most, length), 0) : 0;
+  return Math.round(Math.min(MOST_WIDTH, Math.max(LEAST_WIDTH, label, 20 + LETTER * longest)));
+}
+
+/** Of its width it is told by the `column`, where that is there. */
+export function gridColumn(spec: ColumnSpec, isPinned: boolean, column?: Column): GridColumn {
   return {
     id: spec.name,
     label: labelOf(spec),
     unit: spec.unit ?? "",
     help: <Help spec={spec} />,
     description: describe(spec),
-    width: WIDTHS[spec.name] ?? Math.max(96, 44 + 8 * labelOf(spec).length),
+    width: widthOf(spec, column),
     align: spec.type === "text" ? "left" : "right",
     pinned: isPinned,
     heads: spec.name === "name",
   };
 }
 
-/** A name, and what is to be said beside it. Its end tells more than its beginning: the cell cuts it at the front. */
+/** A name, and what is to be said beside it. It is cut in the middle: its end tells the op, its beginning the place. */
 export function nameCell(name: string, aside = "", title = name): GridCell {
+  const at = Math.max(0, name.length - KEPT_END);
   const content = (
-    <bdi>
-      {name}
-      {aside && <span class="muted"> {aside}</span>}
-    </bdi>
+    <span class="cut-middle">
+      {at > 0 && <span class="cut-start">{name.slice(0, at)}</span>}
+      <span class="cut-end">{name.slice(at)}</span>
+      {aside && <span class="cut-end muted">{` ${aside}`}</span>}
+    </span>
   );
-  return { content, title, class: "cut-front" };
+  return { content, title };
+}
+
+/** What an op is blamed for in a word or two, and else why it has no numbers. */
+export function reasonCell(reason: string, rule: string | undefined): GridCell {
+  if (rule) return { content: <span class="tag">{ruleWords(rule)}</span>, title: reason };
+  return { content: <span class="muted">{reason}</span>, title: reason };
 }
 
 export function opCell(
@@ -82,7 +105,7 @@ export function opCell(
   }
   const value = column.values[row]!;
   if (Number.isNaN(value)) return { content: "–", title: whyNull(column, row, reason), class: "none" };
-  const background = scale ? colorOf(scale.level(value)) : "";
+  const background = scale ? scale.color(value) : "";
   return {
     content: formatNumber(value, column.spec.unit),
     title: `${exactText(column, value)} ${column.spec.unit ?? ""}`,

@@ -215,22 +215,6 @@ export function totals(rows: ProfileRow[], meta: Meta): Totals {
   return { wholes, speedup, compared: both, convert, convertShare: convert / sum(all.map((e) => timeIn("int8", e))) };
 }
 
-/** How to fill this view: in a shell, and in Python. */
-export function howToProfile(run: string): [shell: string, python: string] {
-  return [
-    `inc-tb profile fp32.onnx int8.onnx --data data.npz --logdir LOGDIR --run ${shellQuoted(run)}`,
-    `import inc_tb
-
-profile = inc_tb.profile("fp32.onnx", batches, quantized="int8.onnx")
-with inc_tb.SummaryWriter(${JSON.stringify(`LOGDIR/${run}`)}) as writer:
-    writer.add_profile(profile)`,
-  ];
-}
-
-function shellQuoted(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
-}
-
 /** Entries as columns, so that they are sorted as the op table is. */
 export function entryColumns(found: Entry[]): Map<string, Column> {
   const number = (name: string, value: (entry: Entry) => number): [string, Column] => [

@@ -153,10 +153,20 @@ export function unionOps(suggestions: Pick<Suggestion, "ops">[], rowOf: Readonly
 }
 
 /** Tools to choose from; logs of version 1 hold ready texts instead of templates. */
-export function toolsOf(recipes: Recipe[], suggestions: Suggestion[]): { tool: string; label: string }[] {
-  if (recipes.length) return recipes.map(({ tool, label }) => ({ tool, label }));
+export function toolsOf(recipes: Recipe[], suggestions: Suggestion[]): Tool[] {
+  if (recipes.length)
+    return recipes.map(({ tool, label, rounds = false, elsewhere = false }) => ({ tool, label, rounds, elsewhere }));
   const stored = new Set(suggestions.flatMap(({ recipes: texts = {} }) => Object.keys(texts)));
-  return [...stored].map((tool) => ({ tool, label: tool }));
+  return [...stored].map((tool) => ({ tool, label: tool, rounds: false, elsewhere: false }));
+}
+
+export interface Tool {
+  tool: string;
+  label: string;
+  /** Whether it keeps no op in fp32 but has it rounded otherwise. */
+  rounds: boolean;
+  /** Whether it takes the model in another framework only. */
+  elsewhere: boolean;
 }
 
 export interface TriedTrial {
@@ -184,21 +194,46 @@ export function triedIn(runs: Run[], shown: string, ops: string[]): TriedTrial[]
     if (run === shown || !ops.length || typeof trial?.accuracy !== "number") return [];
     const fallback = new Set(trial.fallback ?? []);
     if (!wanted.some((set) => isSame(set, fallback))) return [];
-    const gain = typeof here?.accuracy === "number" ? trial.accuracy - here.accuracy : null;
-    const lowerIsBetter = trial.lower_is_better ?? false;
-    return [
-      {
-        run,
-        accuracy: trial.accuracy,
-        gain,
-        better: gain !== null && (lowerIsBetter ? gain < 0 : gain > 0),
-        baseline: trial.baseline ?? null,
-        lowerIsBetter,
-        otherwise: here ? differing(here.config ?? {}, trial.config ?? {}) : [],
-      },
-    ];
+    return [triedTrial(run, trial, here)];
   });
-  return found.sort((a, b) => (a.lowerIsBetter ? a.accuracy - b.accuracy : b.accuracy - a.accuracy));
+  return found.sort(bestFirst);
+}
+
+/** Other runs that differ from the shown one in settings only, all of which this config makes; the best first. */
+export function triedBySetting(runs: Run[], shown: string, config: string): TriedTrial[] {
+  const here = runs.find(({ run }) => run === shown)?.trial;
+  if (!here) return [];
+  const found = runs.flatMap(({ run, trial }): TriedTrial[] => {
+    if (run === shown || typeof trial?.accuracy !== "number") return [];
+    if (!isSame(new Set(trial.fallback), new Set(here.fallback))) return [];
+    const changed = differing(here.config ?? {}, trial.config ?? {});
+    const isTold = (key: string) => config.includes(`${key}=${pythonText(trial.config?.[key])}`);
+    return changed.length && changed.every(isTold) ? [{ ...triedTrial(run, trial, here), otherwise: [] }] : [];
+  });
+  return found.sort(bestFirst);
+}
+
+function pythonText(value: unknown): string {
+  return typeof value === "boolean" ? (value ? "True" : "False") : JSON.stringify(value);
+}
+
+function triedTrial(run: string, trial: Trial, here: Trial | null): TriedTrial {
+  const accuracy = trial.accuracy ?? Number.NaN;
+  const gain = typeof here?.accuracy === "number" ? accuracy - here.accuracy : null;
+  const lowerIsBetter = trial.lower_is_better ?? false;
+  return {
+    run,
+    accuracy,
+    gain,
+    better: gain !== null && (lowerIsBetter ? gain < 0 : gain > 0),
+    baseline: trial.baseline ?? null,
+    lowerIsBetter,
+    otherwise: here ? differing(here.config ?? {}, trial.config ?? {}) : [],
+  };
+}
+
+function bestFirst(a: TriedTrial, b: TriedTrial): number {
+  return a.lowerIsBetter ? a.accuracy - b.accuracy : b.accuracy - a.accuracy;
 }
 
 function isSame(a: ReadonlySet<string>, b: ReadonlySet<string>): boolean {

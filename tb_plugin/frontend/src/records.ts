@@ -17,7 +17,19 @@ import type {
 } from "./recordtypes.ts";
 
 export type { Effect } from "./recordtypes.ts";
-export type { ChannelRow, ColumnSpec, GraphNode, HistogramRow, ProfileRow, Recipe, Span, Suggestion, Tokens, Trial };
+export type {
+  ChannelRow,
+  ColumnSpec,
+  GraphNode,
+  HistogramRow,
+  ProfileRow,
+  Recipe,
+  SampleRow,
+  Span,
+  Suggestion,
+  Tokens,
+  Trial,
+};
 
 /** Texts are sorted, so codes sort as texts do. */
 interface Texts {

@@ -109,6 +109,8 @@ export interface Recipe {
   note?: string;
   of_statement?: string;
   unnamed?: string;
+  rounds?: boolean;
+  elsewhere?: boolean;
 }
 
 /** A change of the fp32 model that leaves what it computes as it is, and makes it easier to quantize. */

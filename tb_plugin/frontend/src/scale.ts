@@ -3,15 +3,23 @@
 import type { ColumnSpec, NumberColumn } from "./records.ts";
 
 export interface Scale {
-  /** 0 is normal or best, 1 the worst of the column; NaN has no color. */
+  /** 0 is normal or best, 1 the worst; NaN has no color. */
   level(value: number): number;
+  /** A CSS color, "transparent" where nothing is wrong. */
+  color(value: number): string;
   /** The value at level 0 and at level 1. */
   ends: [number, number];
-  /** Whether level 0 is the column's normal range, or merely its best value. */
+  /** Whether level 0 is the column's normal range, the same in every run, or merely the best value of this one. */
   normal: boolean;
+  /** Whether the error may have been made elsewhere, so that its colors accuse nobody. */
+  inherited: boolean;
 }
 
 const SAMPLES = 4096;
+/** So many times what is normal is as bad as can be, where the unit itself has no end. */
+const WORST_TIMES = 100;
+/** Errors of what an op gives in the quantized model, where it works with what arrives from upstream. */
+const INHERITED = /^(arrived|total)_sqnr_db$|^a_(inc_mse|n?mse|sqnr_db|cosine|max_abs|rmse_lsb|worst_channel_sqnr_db)$/;
 
 /** null for columns that are neither good nor bad. */
 export function scaleOf(column: NumberColumn): Scale | null {
@@ -20,28 +28,57 @@ export function scaleOf(column: NumberColumn): Scale | null {
 
 export function makeScale(spec: ColumnSpec, known: number[]): Scale | null {
   if (!spec.better || !known.length) return null;
+  const fixed = fixedEnds(spec);
+  const [best, worst] = fixed?.ends ?? seenEnds(spec.better === "higher", known);
   const sign = spec.better === "higher" ? -1 : 1;
-  const limit = spec.normal?.[spec.better === "higher" ? 0 : 1] ?? null;
+  const place = fixed?.place ?? (sign > 0 && best > 0 && worst / best > 100 ? Math.log : (value: number) => value);
+  const span = Math.abs(place(worst) - place(best));
+  const level = (value: number) => {
+    if (Number.isNaN(value)) return Number.NaN;
+    if (sign * (value - best) <= 0) return 0;
+    const at = Math.abs(place(value) - place(best)) / span;
+    return span > 0 && !Number.isNaN(at) ? Math.min(1, at) : 1;
+  };
+  const inherited = INHERITED.test(spec.name);
+  return {
+    level,
+    color: (value) => colorOf(level(value), inherited),
+    ends: [best, worst],
+    normal: fixed !== null,
+    inherited,
+  };
+}
+
+interface Fixed {
+  ends: [number, number];
+  place: (value: number) => number;
+}
+
+/** From where normal ends to where nothing can be worse; null where a column does not say what is normal. */
+function fixedEnds({ better, normal, unit }: ColumnSpec): Fixed | null {
+  const [low = null, high = null] = normal ?? [];
+  if (better === "higher") {
+    if (low === null) return null;
+    // At 0 dB there is as much noise as signal.
+    if (unit === "dB") return { ends: [low, Math.min(0, low - 1)], place: (value) => value };
+    // A likeness, of which what is missing to 1 counts.
+    if (high === 1 && low < 1) return { ends: [low, 0], place: (value) => Math.log(1 - value) };
+    return low > 0 ? { ends: [low, low / WORST_TIMES], place: Math.log } : null;
+  }
+  if (high === null || high <= 0) return null;
+  return { ends: [high, high < 1 ? 1 : high * WORST_TIMES], place: Math.log };
+}
+
+/** The best and the worst of these values, but for the odd one out. */
+function seenEnds(isHigher: boolean, known: number[]): [number, number] {
+  const sign = isHigher ? -1 : 1;
   const sorted = known.toSorted((a, b) => a - b);
   const at = (share: number) => sorted[Math.round(share * (sorted.length - 1))]!;
-  const best = limit ?? (sign < 0 ? at(0.95) : at(0.05));
-  const usual = sign < 0 ? at(0.01) : at(0.99);
+  const best = isHigher ? at(0.95) : at(0.05);
+  const usual = isHigher ? at(0.01) : at(0.99);
   // One bad op among hundreds of good ones is an end of the scale, too.
-  const worst = sign * (usual - best) > 0 ? usual : sign < 0 ? at(0) : at(1);
-  const outside = sign * (worst - best);
-  const isLog = sign > 0 && best > 0 && worst / best > 100;
-  const place = isLog ? Math.log : (value: number) => value;
-  const span = sign * (place(worst) - place(best));
-  return {
-    ends: [best, outside > 0 ? worst : best],
-    normal: limit !== null,
-    level: (value) => {
-      if (Number.isNaN(value)) return Number.NaN;
-      const beyond = sign * (value - best);
-      if (beyond <= 0) return 0;
-      return span > 0 ? Math.min(1, (sign * (place(value) - place(best))) / span) : 1;
-    },
-  };
+  const worst = sign * (usual - best) > 0 ? usual : isHigher ? at(0) : at(1);
+  return [best, sign * (worst - best) > 0 ? worst : best];
 }
 
 /** Enough of the values for quantiles, and both ends of them all: one bad op in 20,000 counts. */
@@ -60,9 +97,10 @@ export function sampled(values: ArrayLike<number>): number[] {
   return low > high ? found : [low, ...found, high];
 }
 
-/** A CSS color that works in light and dark: nothing at 0, then from amber to red. */
-export function colorOf(level: number): string {
+/** A CSS color that works in light and dark: nothing at 0, then from amber to red, or gray for what was inherited. */
+export function colorOf(level: number, inherited = false): string {
   if (!(level > 0)) return "transparent";
+  if (inherited) return `hsl(215 8% 50% / ${(0.1 + 0.32 * level).toFixed(3)})`;
   const hue = Math.round(48 - 44 * level);
   return `hsl(${hue} 90% 50% / ${(0.18 + 0.4 * level).toFixed(3)})`;
 }

@@ -3,14 +3,18 @@
 import { batch, computed, effect, type Signal, signal } from "@preact/signals";
 import * as api from "./api.ts";
 import { recall, remember } from "./chosencolumns.ts";
+import { recallTool, rememberTool } from "./chosentool.ts";
 import { queryOf, type Shown, shownBy } from "./link.ts";
 import { failed, LOADING, type Loadable, ready, readyValue } from "./loadable.ts";
 import { type Column, type RowKinds, type Rows, rowIndex, type TableHeader, type Trial } from "./records.ts";
 import { linkTo, onLink, onReload, readLink, writeLink } from "./tensorboard.ts";
+import { ADDED, EFFECT, worstFirst } from "./worst.ts";
 
 export { columns, DEFAULT_COLUMNS, hasDefaultColumns, pinned } from "./chosencolumns.ts";
+export { tool } from "./chosentool.ts";
 export type { Filter, Matrix, SortKey } from "./link.ts";
 export { LARGEST_FIRST, MOST_COMPARED } from "./link.ts";
+export { ADDED, EFFECT } from "./worst.ts";
 
 /** How many runs can be picked for a comparison side by side. */
 export const MOST_PICKED = 6;
@@ -24,18 +28,18 @@ const chosenRun = signal("");
 export const step = signal<number | null>(null);
 export const op = signal("");
 export const filter = signal(AT_FIRST.filter);
-export const sort = signal(AT_FIRST.sort);
+/** null until the reader has sorted the ops. */
+export const chosenSort = signal(AT_FIRST.sort);
 /** Runs to compare, the base first. */
 export const compared = signal<string[]>([]);
-/** The column that comparisons and the graph's colors show. */
-export const metric = signal(AT_FIRST.metric);
+/** The column that comparisons and the graph's colors show; empty until the reader has chosen one. */
+export const chosenMetric = signal(AT_FIRST.metric);
 /** A column of texts that colors the graph instead; comparisons could do nothing with it. */
 export const paint = signal("");
 /** How the comparison of trials shows its ops; sorted by "name", "largest" or runColumn() of a run. */
 export const matrix = signal(AT_FIRST.matrix);
 /** Ranks of the suggestions that are ticked. */
 export const ticked = signal<number[]>([]);
-export const tool = signal("");
 
 /** Runs that hold a diagnosis, a trial or a profile. */
 export const shownRuns = computed(() =>
@@ -99,11 +103,23 @@ export function column(name: string, ofRun: string = run.value, atStep = stepOf(
   return ask("ops", ofRun, atStep, (where) => api.column(where, name));
 }
 
-/** Whether the chosen run has measured what its ops do at the output. */
+/** Whether the chosen run has measured what its ops do at the output; until it is known, it has not. */
 export const isProbed = computed(() => {
-  const found = column("sensitivity");
+  const found = column(EFFECT);
   return found.state === "ready" && hasNumbers(found.value);
 });
+
+/** By which column ops are worst, in every view: the effect at the output where it was measured, else what they add. */
+export const worstBy = computed(() => (isProbed.value ? EFFECT : ADDED));
+
+/** Whether that is known yet. */
+export const isRanked = computed(() => column(EFFECT).state !== "loading");
+
+export const sortWorst = computed(() => worstFirst(worstBy.value));
+export const sort = computed(() => chosenSort.value ?? sortWorst.value);
+
+/** What comparisons of runs show; the effect at the output is seldom measured in several of them. */
+export const metric = computed(() => chosenMetric.value || ADDED);
 
 /** Whether any error of its ops is known; until the numbers are there, and in tables without the column, it is. */
 export const isMeasured = computed(() =>
@@ -186,9 +202,9 @@ function linkState(): URLSearchParams {
     step: step.value,
     op: op.value,
     filter: filter.value,
-    sort: sort.value,
+    sort: chosenSort.value,
     compared: compared.value,
-    metric: metric.value,
+    metric: chosenMetric.value,
     paint: paint.value,
     matrix: matrix.value,
   };
@@ -202,9 +218,9 @@ function followLink(query: URLSearchParams): void {
   step.value = shown.step;
   op.value = shown.op;
   filter.value = shown.filter;
-  sort.value = shown.sort;
+  chosenSort.value = shown.sort;
   compared.value = shown.compared;
-  metric.value = shown.metric;
+  chosenMetric.value = shown.metric;
   paint.value = shown.paint;
   matrix.value = shown.matrix;
 }
@@ -236,6 +252,7 @@ let views: readonly string[] = [];
 export function start(known: readonly string[]): void {
   views = known;
   recall();
+  recallTool();
   followLink(readLink() ?? new URLSearchParams());
   let shown = view.value;
   effect(() => {
@@ -244,6 +261,7 @@ export function start(known: readonly string[]): void {
     shown = view.value;
   });
   effect(remember);
+  effect(rememberTool);
   effect(untick);
   onLink((link) => batch(() => followLink(link)));
   onReload(() => void reload());

@@ -11,6 +11,8 @@ export const MOST_CONFIG = 30;
 export interface TrialTable {
   /** In the order in which they were tried, as their names tell. */
   runs: RunTrial[];
+  /** The fp32 model as the trials tell of it, which is the row behind those of the runs; null where they do not. */
+  fp32: Trial | null;
   columns: Map<string, Column>;
   objectives: string[];
   /** Whether the accuracies are losses. */
@@ -18,22 +20,24 @@ export interface TrialTable {
   /** Some are losses and some are not. */
   mixed: boolean;
   hiddenConfig: string[];
+  /** What all trials were told alike, as "key value": a column of it would say nothing. */
+  sameConfig: string[];
 }
 
 export function trialTable(found: RunTrial[]): TrialTable {
   const runs = found.toSorted((a, b) => natural.compare(a.run, b.run));
-  const trials = runs.map(({ trial }) => trial);
+  const fp32 = fp32Of(runs);
+  const tried = runs.map(({ trial }) => trial);
+  const trials = fp32 ? [...tried, fp32] : tried;
+  const names = runs.map(({ run }) => run);
   const judged = trials.filter((trial) => trial?.accuracy != null);
   const lower = judged[0]?.lower_is_better ?? false;
   const drops = trials.map((trial) => (trial ? (drop(trial)?.absolute ?? null) : null));
   const met = trials.map((trial) => (trial ? targetMet(trial) : null));
   const objectives = keysOf(runs, "objectives");
-  const config = keysOf(runs, "config");
+  const { config, sameConfig } = configOf(runs);
   const columns: Column[] = [
-    textColumn(
-      RUN,
-      runs.map(({ run }) => run),
-    ),
+    textColumn(RUN, fp32 ? [...names, fp32.name] : names),
     numberColumn(
       { ...ACCURACY, better: lower ? "lower" : "higher", unit: lower ? "a loss" : "as evaluated" },
       trials.map((trial) => trial?.accuracy),
@@ -43,14 +47,22 @@ export function trialTable(found: RunTrial[]): TrialTable {
       TARGET,
       met.map((one) => (one === null ? "" : one ? "met" : "missed")),
     ),
-    numberColumn(
-      { ...BEST, better: lower ? "lower" : "higher", unit: lower ? "a loss" : "as evaluated" },
-      bestSoFar(trials).map((best) => best?.value),
-    ),
+    numberColumn({ ...BEST, better: lower ? "lower" : "higher", unit: lower ? "a loss" : "as evaluated" }, [
+      ...bestSoFar(tried).map((best) => best?.value),
+      ...(fp32 ? [null] : []),
+    ]),
     numberColumn(
       FALLBACK,
-      trials.map((trial) => trial && fallbackOf(trial).length),
+      trials.map((trial) => (trial && trial !== fp32 ? fallbackOf(trial).length : null)),
     ),
+    ...(trials.some((trial) => trial?.int8_macs != null)
+      ? [
+          numberColumn(
+            INT8_MACS,
+            trials.map((trial) => trial?.int8_macs),
+          ),
+        ]
+      : []),
     numberColumn(
       WALL,
       trials.map((trial) => trial?.wall_s),
@@ -78,11 +90,13 @@ export function trialTable(found: RunTrial[]): TrialTable {
   ];
   return {
     runs,
+    fp32,
     columns: new Map(columns.map((column) => [column.spec.name, column])),
     objectives,
     lower,
     mixed: judged.some((trial) => (trial?.lower_is_better ?? false) !== lower),
     hiddenConfig: config.slice(MOST_CONFIG),
+    sameConfig,
   };
 }
 
@@ -117,6 +131,13 @@ const FALLBACK: ColumnSpec = {
   better: "lower",
   help: "How many ops the trial keeps in fp32. Press the number to see which.",
 };
+const INT8_MACS: ColumnSpec = {
+  name: "int8_macs",
+  label: "In int8",
+  unit: "share",
+  better: "higher",
+  help: "Share of the fp32 model's multiplications that the trial does with 8-bit integers.",
+};
 const WALL: ColumnSpec = {
   name: "wall_s",
   label: "Wall time",
@@ -136,6 +157,16 @@ function configSpec(key: string): ColumnSpec {
   };
 }
 
+/** The fp32 model as the trials tell of it: one more of them, with which nothing was done. */
+export function fp32Of(runs: RunTrial[]): Trial | null {
+  const told = runs.flatMap(({ trial }) => (trial?.baseline != null ? [trial] : []));
+  const accuracy = told[0]?.baseline;
+  // Trials of several models have no fp32 in common.
+  if (accuracy == null || told.some(({ baseline }) => baseline !== accuracy)) return null;
+  const objectives = Object.assign({}, ...told.map(({ baseline_objectives: known }) => known ?? {}));
+  return { name: "fp32", accuracy, baseline: accuracy, objectives, lower_is_better: told[0]?.lower_is_better ?? false };
+}
+
 /** Keys that any trial has, those of most trials first. */
 function keysOf(runs: RunTrial[], part: "objectives" | "config"): string[] {
   const counts = new Map<string, number>();
@@ -145,11 +176,46 @@ function keysOf(runs: RunTrial[], part: "objectives" | "config"): string[] {
   return [...counts].sort(([, a], [, b]) => b - a).map(([key]) => key);
 }
 
+/** Keys in which the trials differ, and what all of them have alike. */
+function configOf(runs: RunTrial[]): { config: string[]; sameConfig: string[] } {
+  const told = runs.flatMap(({ trial }) => (trial ? [trial.config ?? {}] : []));
+  const sameConfig: string[] = [];
+  const config = keysOf(runs, "config").filter((key) => {
+    const values = new Set(told.map((one) => asText(one[key])));
+    if (values.size > 1) return true;
+    const [value = ""] = values;
+    if (value) sameConfig.push(`${key} ${value}`);
+    return false;
+  });
+  return { config, sameConfig };
+}
+
+/** What the best of the trials that meet the target saves of one cost of the fp32 model; null where that is not known. */
+export interface Saving {
+  run: string;
+  /** Negative where it costs more than fp32. */
+  share: number;
+}
+
+export function bestSaving(runs: RunTrial[], key: string): Saving | null {
+  const found = runs.flatMap(({ run, trial }): Saving[] => {
+    const [own, whole] = [trial?.objectives?.[key], trial?.baseline_objectives?.[key]];
+    if (!trial || !targetMet(trial) || own == null || !whole || !(whole > 0)) return [];
+    return [{ run, share: 1 - own / whole }];
+  });
+  return found.reduce<Saving | null>((best, one) => (best && best.share >= one.share ? best : one), null);
+}
+
+function counted(kinds: string[]): string {
+  const groups = Map.groupBy(kinds, (kind) => kind);
+  return Array.from(groups, ([kind, { length }]) => (length > 1 ? `${kind} × ${length}` : kind)).join(", ");
+}
+
 export function asText(value: unknown): string {
   if (value === undefined || value === null) return "";
   const kinds = Array.isArray(value) ? value.map((some) => some?.kind) : [];
-  // Of rewrites what they are, without the numbers that redo them.
-  if (kinds.length > 0 && kinds.every((kind) => typeof kind === "string")) return kinds.join(", ");
+  // Of rewrites what they are and how many, without the numbers that redo them.
+  if (kinds.length > 0 && kinds.every((kind) => typeof kind === "string")) return counted(kinds);
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { buckets, jumps, lowest, NO_ERROR, NO_ERROR_ARRIVED } from "../src/errorline.ts";
+import { buckets, effects, jumps, lowest, NO_ERROR, NO_ERROR_ARRIVED } from "../src/errorline.ts";
 import { numbers, table } from "./tables.ts";
 
 test("a jump is where much more error leaves than arrives, the largest first", () => {
@@ -48,6 +48,14 @@ test("an op of which nobody knows what it adds is told of, and one that adds not
     { row: 0, arrived: 30, total: 10 },
     { row: 2, arrived: Number.NaN, total: 20 },
   ]);
+});
+
+test("where the output was measured, the ops that do more to it than is normal, a unit once", () => {
+  const effect = numbers("sensitivity", [0.003, 0.03, 0.24, 0.24, Number.NaN, 0.1], { normal: [0, 0.003] });
+  const columns = table(effect, numbers("added_sqnr_db", [9, 17, 30, Number.NaN, 5, 20]));
+  assert.deepEqual(effects(columns, 6, 9), [2, 5, 1]);
+  assert.deepEqual(effects(columns, 6, 1), [2]);
+  assert.deepEqual(effects(table(), 6), []);
 });
 
 test("the lowest place of the line", () => {

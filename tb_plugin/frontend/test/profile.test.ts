@@ -5,7 +5,6 @@ import {
   entries,
   entryColumns,
   fusedText,
-  howToProfile,
   intervalText,
   modelsOf,
   outcome,
@@ -164,13 +163,6 @@ test("fused ops are found in the row that they run in", () => {
   assert.deepEqual(entries(rows, "op")[0]!.fused, ["bn", "relu"]);
   assert.equal(fusedText(["bn", "relu"]), "runs as one with bn, relu");
   assert.equal(fusedText([]), "");
-});
-
-test("what fills the view, with the name of the run as a shell and Python read it", () => {
-  const [shell, python] = howToProfile("a b's");
-  assert.ok(shell.endsWith(`--logdir LOGDIR --run 'a b'"'"'s'`));
-  assert.ok(python.includes(`SummaryWriter("LOGDIR/a b's")`));
-  assert.ok(howToProfile("trials/trial-1")[0].endsWith("--run trials/trial-1"));
 });
 
 test("columns can be sorted as those of the op table", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { checkNames, toolsOf, triedIn, unionOps, wordsOf, writeConfig } from "../src/recipes.ts";
+import { checkNames, toolsOf, triedBySetting, triedIn, unionOps, wordsOf, writeConfig } from "../src/recipes.ts";
 import type { Recipe, Suggestion, Trial } from "../src/records.ts";
 
 const NONE = new Map<string, string>();
@@ -126,10 +126,10 @@ test("joint ops come once and in the order of the graph", () => {
 test("logs of version 1 have texts instead of templates", () => {
   const old = { recipes: { inc: "…", json: "…" } } as unknown as Suggestion;
   assert.deepEqual(toolsOf([], [old, old]), [
-    { tool: "inc", label: "inc" },
-    { tool: "json", label: "json" },
+    { tool: "inc", label: "inc", rounds: false, elsewhere: false },
+    { tool: "json", label: "json", rounds: false, elsewhere: false },
   ]);
-  assert.deepEqual(toolsOf([recipe("")], [old]), [{ tool: "t", label: "T" }]);
+  assert.deepEqual(toolsOf([recipe("")], [old]), [{ tool: "t", label: "T", rounds: false, elsewhere: false }]);
 });
 
 function trial(accuracy: number | null, fallback: string[] = [], more: Partial<Trial> = {}): Trial {
@@ -161,4 +161,27 @@ test("what the shown run keeps in fp32 already counts too, and other settings ar
   ];
   const [found] = triedIn(runs, "one", ["b"]);
   assert.deepEqual([found!.run, found!.gain, found!.better, found!.otherwise], ["two", -0.25, true, ["calibration"]]);
+});
+
+test("a run that differs in nothing but what a config sets has tried that config", () => {
+  const here = { run: "a", trial: trial(0.6, ["x"], { config: { per_channel: false, format: "QDQ" } }) };
+  const other = (run: string, config: object, fallback = ["x"]) => ({
+    run,
+    trial: trial(0.7, fallback, { config: { format: "QDQ", ...config } }),
+  });
+  const runs = [
+    here,
+    other("set", { per_channel: true }),
+    other("more", { per_channel: true, format: "QOperator" }),
+    other("alike", { per_channel: false }),
+    other("kept", { per_channel: true }, []),
+  ];
+  const found = triedBySetting(runs, "a", "quantize_static(\n    per_channel=True,\n)");
+  assert.deepEqual(
+    found.map(({ run, otherwise }) => [run, otherwise]),
+    [["set", []]],
+  );
+  assert.equal(found[0]!.gain!.toFixed(3), "0.100");
+  assert.deepEqual(triedBySetting(runs, "a", "per_channel=False"), []);
+  assert.deepEqual(triedBySetting(runs.slice(1), "a", "per_channel=True"), []);
 });

@@ -216,9 +216,9 @@ test("everything in the link comes back, as do odd names", async () => {
   state.view.value = "graph";
   state.openOp("/é b|c/Conv");
   state.filter.value = { text: "a+b", regex: true, types: ["Conv", "x|y"], verdicts: ["bad"] };
-  state.sort.value = [];
+  state.chosenSort.value = [];
   state.compared.value = ["a|b", "ü &=%", "c"];
-  state.metric.value = "a_mse";
+  state.chosenMetric.value = "a_mse";
   state.matrix.value = { ...state.matrix.value, difference: true, text: "conv" };
   const link = location.hash;
   const { step, view, op, filter, sort, compared, metric, matrix } = state;

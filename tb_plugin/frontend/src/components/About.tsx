@@ -1,6 +1,7 @@
 import { plural } from "../format.ts";
 import { readyValue } from "../loadable.ts";
 import * as state from "../state.ts";
+import { CopyButton } from "./CopyButton.tsx";
 
 /** What was compared, and at which step. */
 export function About() {
@@ -12,7 +13,8 @@ export function About() {
     <div class="about">
       {steps.value.length > 1 && (
         <label class="step">
-          step {at}
+          {/* What they are: a training logs one now and then, a probe and a profile are added to a diagnosis later. */}
+          step {at} of {steps.value.at(-1)}
           <input
             type="range"
             min={0}
@@ -32,6 +34,7 @@ export function About() {
           {fileOf(meta.reference)} → {fileOf(meta.quantized)}, {plural(meta.samples ?? 0, "sample")}
         </span>
       )}
+      <CopyButton label="Copy link" text={() => state.link()} />
       {notes.length > 0 && (
         <details class="notes">
           <summary>{plural(notes.length, "note")}</summary>

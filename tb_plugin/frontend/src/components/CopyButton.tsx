@@ -16,13 +16,13 @@ export function CopyButton({
     setTimeout(() => setTold(""), 2000);
   };
   return (
-    <>
+    <span class="copy">
       <button type="button" onClick={press} disabled={disabled}>
         {label}
       </button>
       <span class="done" role="status">
         {told}
       </span>
-    </>
+    </span>
   );
 }

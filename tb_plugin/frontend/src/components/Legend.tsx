@@ -9,10 +9,10 @@ const STEPS = [0.05, 0.25, 0.5, 0.75, 1];
 export function Legend({ spec, scale }: { spec: ColumnSpec; scale: Scale | null }) {
   if (!scale) return null;
   const [best, worst] = scale.ends;
-  const bar = `linear-gradient(90deg, ${STEPS.map(colorOf).join(", ")})`;
+  const bar = `linear-gradient(90deg, ${STEPS.map((level) => colorOf(level, scale.inherited)).join(", ")})`;
   const sign = spec.better === "higher" ? "≥" : "≤";
   return (
-    <span class="legend">
+    <span class="legend" title={scale.inherited ? "gray: may have been made by ops before it" : undefined}>
       <span class="muted">{labelOf(spec)}:</span>
       <span>{scale.normal ? `normal ${sign} ${withUnit(best, spec.unit)}` : withUnit(best, spec.unit)}</span>
       <span class="legend-bar" style={{ background: bar }} aria-hidden="true" />

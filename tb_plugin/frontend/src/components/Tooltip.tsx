@@ -6,8 +6,12 @@ import type { ComponentChildren } from "preact";
 interface Shown {
   content: ComponentChildren;
   x: number;
-  y: number;
+  top: number;
+  bottom: number;
 }
+
+/** Above what it explains where there is so much room: what is below are the rows that one is reading. */
+const ROOM = 130;
 
 /** Long enough that a pointer on its way elsewhere opens nothing. */
 const DELAY_MS = 250;
@@ -20,7 +24,8 @@ export function explained(content: ComponentChildren) {
     clearTimeout(waiting);
     waiting = window.setTimeout(() => {
       const box = (currentTarget as Element).getBoundingClientRect();
-      if (box.width) shown.value = { content, x: Math.min(box.left, window.innerWidth - 340), y: box.bottom + 4 };
+      if (box.width)
+        shown.value = { content, x: Math.min(box.left, window.innerWidth - 340), top: box.top, bottom: box.bottom };
     }, DELAY_MS);
   };
   return { onMouseEnter: show, onMouseLeave: hideTooltip, onFocusIn: show, onFocusOut: hideTooltip };
@@ -33,15 +38,14 @@ export function hideTooltip(): void {
 
 export function Tooltip() {
   if (!shown.value) return null;
-  const { content, x, y } = shown.value;
-  const above = y > window.innerHeight - 140;
+  const { content, x, top, bottom } = shown.value;
   return (
     <div
       class="tooltip"
       role="tooltip"
       style={{
         left: `${Math.max(4, x)}px`,
-        ...(above ? { bottom: `${window.innerHeight - y + 28}px` } : { top: `${y}px` }),
+        ...(top > ROOM ? { bottom: `${window.innerHeight - top + 4}px` } : { top: `${bottom + 4}px` }),
       }}
     >
       {content}

@@ -27,7 +27,10 @@ function chosenColumn(): ColumnSpec | undefined {
   const specs = colored();
   const byName = new Map(specs.map((spec) => [spec.name, spec]));
   return (
-    byName.get(state.paint.value) ?? byName.get(state.metric.value) ?? specs.find(({ better }) => better) ?? specs[0]
+    byName.get(state.paint.value) ??
+    byName.get(state.chosenMetric.value || state.worstBy.value) ??
+    specs.find(({ better }) => better) ??
+    specs[0]
   );
 }
 
@@ -45,7 +48,7 @@ export function ColorBy() {
           const isText = colored().some((spec) => spec.name === name && spec.type === "text");
           batch(() => {
             state.paint.value = isText ? name : "";
-            if (!isText) state.metric.value = name;
+            if (!isText) state.chosenMetric.value = name;
           });
         }}
       >

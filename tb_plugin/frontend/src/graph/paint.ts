@@ -121,7 +121,7 @@ function numberMarks(
     if (Number.isNaN(value)) {
       return { text: "", color: "", missing: row < 0 ? NOT_THERE : whyNull(column, row, reason), worst: null };
     }
-    const color = scale ? colorOf(scale.level(value)) : "";
+    const color = scale ? scale.color(value) : "";
     return { text: withUnit(value, spec.unit), color, missing: "", worst: null };
   };
   return (item) => {

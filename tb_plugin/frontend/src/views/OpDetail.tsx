@@ -11,6 +11,7 @@ import { OtherRuns } from "./detail/OtherRuns.tsx";
 import { ErrorBars, Neighbors } from "./detail/Path.tsx";
 import { Tensor } from "./detail/Tensor.tsx";
 import { Times } from "./detail/Times.tsx";
+import { ToDo } from "./detail/ToDo.tsx";
 
 const WIDTH = 430;
 const QUANTIZATION = [
@@ -79,9 +80,10 @@ function Body({ name }: { name: string }) {
         )}
       </p>
       {told && <p class="d-reason">{told}.</p>}
+      <ToDo name={name} />
       <ErrorBars columns={place} row={row} reason={reason} />
       {state.isProbed.value && <Facts title="Effect at the output" names={EFFECT} row={row} />}
-      <Tensors name={name} clipped={numberAt(clipped, row)} />
+      <Tensors name={name} row={row} clipped={numberAt(clipped, row)} />
       {state.histograms(name).state !== "loading" && (
         <>
           <Facts title="Quantization" names={QUANTIZATION} row={row} />
@@ -94,7 +96,9 @@ function Body({ name }: { name: string }) {
   );
 }
 
-function Tensors({ name, clipped }: { name: string; clipped: number }) {
+const REACH = { output: ["a_min", "a_max"], weight: ["w_min", "w_max"] };
+
+function Tensors({ name, row, clipped }: { name: string; row: number; clipped: number }) {
   const histograms = state.histograms(name);
   const channels = state.channels(name);
   if (histograms.state === "loading") return <Loading what="histograms" />;
@@ -110,6 +114,7 @@ function Tensors({ name, clipped }: { name: string; clipped: number }) {
           histogram={of(role)}
           channels={channelsOf(role)}
           clipped={role === "output" ? clipped : Number.NaN}
+          seen={REACH[role].map((column) => numberAt(readyValue(state.column(column)), row)) as [number, number]}
           width={WIDTH}
         />
       ))}

@@ -5,8 +5,9 @@ import { useEffect } from "preact/hooks";
 import { ErrorLine } from "../components/ErrorLine.tsx";
 import { Grid } from "../components/Grid.tsx";
 import { Loaded, Loading, Problem } from "../components/Status.tsx";
+import { causeOf } from "../configs.ts";
 import { copy } from "../csv.ts";
-import { gridColumn, opCell } from "../opcolumns.tsx";
+import { gridColumn, opCell, reasonCell } from "../opcolumns.tsx";
 import { nextSort } from "../order.ts";
 import { type TableHeader, textAt } from "../records.ts";
 import * as state from "../state.ts";
@@ -39,26 +40,37 @@ function OpTable({ header }: { header: TableHeader }) {
   const fatal = broken.value.get("name");
   if (fatal !== undefined) return <Problem message={fatal} />;
   const first = ["name", ...state.sort.value.map(({ column }) => column)].filter((name) => specs.has(name));
+  // Until it is known by what they are ranked, the rows would jump.
+  if (!state.isRanked.value) return <Loading what="the op table" />;
   if (!first.every((name) => loaded.value.has(name) || broken.value.has(name))) return <Loading what="the op table" />;
   return (
     <section class="view ops" aria-label="Ops">
-      <ErrorLine columns={loaded.value} rows={header.rows} active={here} onOpen={(row) => state.openOp(nameOf(row))} />
+      <ErrorLine
+        columns={loaded.value}
+        rows={header.rows}
+        active={here}
+        isProbed={state.isProbed.value}
+        onOpen={(row) => state.openOp(nameOf(row))}
+      />
       <Toolbar header={header} />
       <Grid
         label="Ops"
-        columns={shown.value.map((name, i) => gridColumn(specs.get(name)!, i < state.pinned.value))}
+        columns={shown.value.map((name, i) =>
+          gridColumn(specs.get(name)!, i < state.pinned.value, loaded.value.get(name)),
+        )}
         rows={order.value}
         cell={(row, name) => {
           const wrong = broken.value.get(name);
           if (wrong !== undefined) return { content: "⚠", title: wrong, class: "none" };
           const own = loaded.value.get(name);
+          if (name === "reason") return reasonCell(textAt(own, row), causeOf.value.get(nameOf(row)));
           return opCell(own, scales.value.get(name), row, loaded.value.get("reason"), loaded.value.get("module"));
         }}
         sort={state.sort.value}
         onSort={(column, add) => {
           const spec = specs.get(column)!;
           const worstIsLow = spec.type === "text" || spec.better !== "lower";
-          state.sort.value = nextSort(state.sort.value, column, worstIsLow, add);
+          state.chosenSort.value = nextSort(state.sort.value, column, worstIsLow, add);
         }}
         active={here}
         onActive={(row) => {

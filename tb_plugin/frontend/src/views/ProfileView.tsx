@@ -1,9 +1,11 @@
 // What each op costs in time, in both models or in one.
 
 import { useMemo } from "preact/hooks";
+import { profileCommand, profileInPython } from "../commands.ts";
 import { Empty, Loaded } from "../components/Status.tsx";
 import { plural } from "../format.ts";
-import { entries, howToProfile, modelsOf, rowWith, totals } from "../profile.ts";
+import { readyValue } from "../loadable.ts";
+import { entries, modelsOf, rowWith, totals } from "../profile.ts";
 import { type NumberColumn, numberAt, type Rows } from "../records.ts";
 import * as state from "../state.ts";
 import { filter, grouping } from "./profile/controls.ts";
@@ -109,13 +111,13 @@ function GroupBy() {
 }
 
 function NoProfile() {
-  const [shell, python] = howToProfile(state.run.value);
+  const meta = readyValue(state.header.value)?.meta;
   return (
     <Empty title={`${state.run.value} holds no times`}>
       <p>Measure each op in both models:</p>
-      <pre>{shell}</pre>
+      <pre>{profileCommand(state.run.value, meta)}</pre>
       <p>Or in Python:</p>
-      <pre>{python}</pre>
+      <pre>{profileInPython(state.run.value)}</pre>
       <p>LOGDIR is the folder that TensorBoard watches. Leave the second model out to time one alone.</p>
     </Empty>
   );

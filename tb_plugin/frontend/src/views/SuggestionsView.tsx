@@ -1,7 +1,10 @@
 // What to change, the worst first, and the config that does it.
 
+import { curesNothing, type Entry } from "../advice.ts";
 import { HowToDiagnose } from "../components/HowToDiagnose.tsx";
 import { Empty, Loaded } from "../components/Status.tsx";
+import { entries } from "../configs.ts";
+import { plural } from "../format.ts";
 import type { Suggestion } from "../records.ts";
 import * as state from "../state.ts";
 import { Article } from "./suggestions/Article.tsx";
@@ -19,17 +22,36 @@ export function SuggestionsView() {
 }
 
 function Suggestions({ rows }: { rows: Suggestion[] }) {
+  const isVain = entries.value.map(curesNothing);
+  const vain = entries.value.filter((_, i) => isVain[i]);
   return (
     <section class="view sg" aria-label="Suggestions">
       <div class="sg-columns">
         <div class="sg-list">
-          {rows.map((suggestion) => (
-            <Article key={`${state.run.value} ${suggestion.rank}`} suggestion={suggestion} />
-          ))}
+          <Articles of={entries.value.filter((_, i) => !isVain[i])} />
+          {vain.length > 0 && (
+            <details class="sg-vain">
+              <summary>
+                {plural(vain.length, "suggestion")} that alone {vain.length === 1 ? "leaves" : "leave"} the error as it
+                is, as measured
+              </summary>
+              <Articles of={vain} />
+            </details>
+          )}
         </div>
         <JointPanel suggestions={rows} />
       </div>
     </section>
+  );
+}
+
+function Articles({ of }: { of: Entry[] }) {
+  return (
+    <>
+      {of.map((entry) => (
+        <Article key={`${state.run.value} ${entry.rank}`} entry={entry} />
+      ))}
+    </>
   );
 }
 
@@ -55,7 +77,7 @@ function NoSuggestions() {
         <button
           type="button"
           onClick={() => {
-            state.sort.value = [{ column: "total_sqnr_db", descending: false }];
+            state.chosenSort.value = [{ column: "total_sqnr_db", descending: false }];
             state.view.value = "ops";
           }}
         >

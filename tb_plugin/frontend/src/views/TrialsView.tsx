@@ -2,10 +2,10 @@
 
 import { Loaded } from "../components/Status.tsx";
 import * as state from "../state.ts";
+import { table } from "../trials.ts";
 import { Charts } from "./trials/Charts.tsx";
 import { Comparison } from "./trials/Comparison.tsx";
 import { FallbackSet } from "./trials/FallbackSet.tsx";
-import { table } from "./trials/picks.ts";
 import { TrialTable } from "./trials/TrialTable.tsx";
 
 export function TrialsView() {

@@ -3,9 +3,13 @@
 import type { ComponentType } from "preact";
 import graphCss from "./graph.css";
 import { OpsView } from "./OpsView.tsx";
+import { OverviewView } from "./OverviewView.tsx";
+import overviewCss from "./overview.css";
 import { ProfileView } from "./ProfileView.tsx";
 import profileCss from "./profile.css";
+import { SamplesView } from "./SamplesView.tsx";
 import { SuggestionsView } from "./SuggestionsView.tsx";
+import samplesCss from "./samples.css";
 import suggestionsCss from "./suggestions.css";
 import { TokensView } from "./TokensView.tsx";
 import { TrialsView } from "./TrialsView.tsx";
@@ -25,9 +29,18 @@ export type View = {
 } & ({ component: ComponentType } | { load: () => Promise<ComponentType> });
 
 export const VIEWS: readonly View[] = [
+  { id: "overview", title: "Overview", needsDiagnosis: true, component: OverviewView, css: overviewCss },
   { id: "ops", title: "Ops", needsDiagnosis: true, component: OpsView },
   { id: "suggestions", title: "Suggestions", needsDiagnosis: true, component: SuggestionsView, css: suggestionsCss },
   { id: "trials", title: "Trials", needsDiagnosis: false, component: TrialsView, css: trialsCss },
+  {
+    id: "samples",
+    title: "Samples",
+    needsDiagnosis: true,
+    needsRecord: "samples",
+    component: SamplesView,
+    css: samplesCss,
+  },
   {
     id: "tokens",
     title: "Tokens",

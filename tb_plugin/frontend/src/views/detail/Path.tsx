@@ -5,6 +5,7 @@ import { explained } from "../../components/Tooltip.tsx";
 import { withUnit } from "../../format.ts";
 import { Help, labelOf } from "../../opcolumns.tsx";
 import { type Column, type GraphNode, numberAt, whyNull } from "../../records.ts";
+import { makeScale } from "../../scale.ts";
 import * as state from "../../state.ts";
 
 const MOST_DB = 60;
@@ -19,8 +20,8 @@ export function ErrorBars(props: { columns: (Column | undefined)[]; row: number;
         <Bar key={column.spec.name} column={column} row={row} reason={reason} />
       ))}
       <p class="muted">
-        Signal to noise: longer is better, the mark is where normal begins. A low “added here” makes this op a culprit,
-        as does a lost channel that other ops rely on; a low “arrived” is somebody else's.
+        Signal to noise: longer is better, the mark is where normal begins. “Added here” is what this op does to correct
+        inputs, and may make it a culprit; gray is what came with its inputs, or has come together by then.
       </p>
     </section>
   );
@@ -29,6 +30,7 @@ export function ErrorBars(props: { columns: (Column | undefined)[]; row: number;
 function Bar({ column, row, reason }: { column: Column; row: number; reason: Column | undefined }) {
   const value = numberAt(column, row);
   const normal = column.spec.normal?.[0] ?? 0;
+  const color = makeScale(column.spec, [value])?.inherited ? "inherited" : value < normal ? "low" : "";
   const width = `${Math.max(0, Math.min(1, value / MOST_DB)) * 100}%`;
   return (
     <div class="d-db" {...explained(<Help spec={column.spec} />)}>
@@ -38,7 +40,7 @@ function Bar({ column, row, reason }: { column: Column; row: number; reason: Col
       ) : (
         <>
           <span class="d-db-track">
-            <span class={value < normal ? "d-db-bar low" : "d-db-bar"} style={{ width }} />
+            <span class={`d-db-bar ${color}`} style={{ width }} />
             <span class="d-db-normal" style={{ left: `${(normal / MOST_DB) * 100}%` }} />
           </span>
           <span class="d-db-value">{withUnit(value, "dB")}</span>

@@ -1,13 +1,13 @@
 // One tensor of the op, its weights or its output: histograms, error, channels.
 
 import { useState } from "preact/hooks";
+import { ErrorPlot, HistogramPlot } from "../../components/HistogramPlot.tsx";
 import { Loading } from "../../components/Status.tsx";
 import { formatNumber } from "../../format.ts";
 import { shareOutside } from "../../histogram.ts";
 import type { Loadable } from "../../loadable.ts";
 import type { ChannelRow, HistogramRow } from "../../records.ts";
 import { Channels } from "./Channels.tsx";
-import { ErrorPlot, HistogramPlot } from "./HistogramPlot.tsx";
 
 const WORDS = {
   output: { tensor: "Output", values: "Activation", channels: "Channel ranges" },
@@ -20,10 +20,12 @@ interface Props {
   channels: Loadable<ChannelRow | undefined>;
   /** The exact share of clipped values, where the table has it. */
   clipped: number;
+  /** Smallest and largest fp32 value of the samples that were compared; NaN where the table does not tell. */
+  seen: [number, number];
   width: number;
 }
 
-export function Tensor({ role, histogram, channels, clipped, width }: Props) {
+export function Tensor({ role, histogram, channels, clipped, seen, width }: Props) {
   const words = WORDS[role];
   const [scales, setScales] = useState({ logX: true, logY: true });
   if (!histogram) return null;
@@ -51,7 +53,7 @@ export function Tensor({ role, histogram, channels, clipped, width }: Props) {
       </div>
       <HistogramPlot name={`${words.values} histogram`} row={histogram} width={width} outside={outside} {...scales} />
       <p class="muted">
-        {rangeSentence(histogram, outside)} {clearlySentence(histogram, outside)}
+        {rangeSentence(histogram, outside)} {clearlySentence(histogram, outside)} {driftSentence(histogram, seen)}
       </p>
       <details>
         <summary>Error histogram</summary>
@@ -77,6 +79,13 @@ function rangeSentence({ limits, step }: HistogramRow, outside: number | null): 
     outside === null ? "" : ` ${formatNumber(outside, "share")} of the fp32 values lie outside (normal: under 0.1 %).`;
   if (step) return `Dashed: the quantized type holds ${range} in steps of ${formatNumber(step)}.${share}`;
   return `Each channel has a scale of its own. Dashed: the widest of them holds ${range}.${share}`;
+}
+
+/** The limits come from calibration, the values from the samples of the diagnosis: whether they go together. */
+function driftSentence({ limits, step }: HistogramRow, [low, high]: [number, number]): string {
+  if (!limits || !step || Number.isNaN(low + high)) return "";
+  const used = Math.max(0, Math.min(high, limits[1]) - Math.max(low, limits[0])) / (limits[1] - limits[0]);
+  return `The samples compared here reach from ${formatNumber(low)} to ${formatNumber(high)}, ${formatNumber(Number(used.toFixed(3)), "share")} of the range that calibration chose.`;
 }
 
 /** Values just outside are rounded to the end of the range, as others are to their neighbors. */

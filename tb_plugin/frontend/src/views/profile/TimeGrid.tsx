@@ -6,7 +6,7 @@ import { formatNumber } from "../../format.ts";
 import { matcher, nextSort, sorted } from "../../order.ts";
 import { type Entry, entryColumns, type Grouping, type Model, OUTSIDE } from "../../profile.ts";
 import type { NumberColumn } from "../../records.ts";
-import { colorOf, scaleOf } from "../../scale.ts";
+import { scaleOf } from "../../scale.ts";
 import * as state from "../../state.ts";
 import { filter, SLOWEST_FIRST, sort } from "./controls.ts";
 import { cellOf } from "./timecells.tsx";
@@ -52,7 +52,7 @@ export function TimeGrid({ found, by, models, error, chosen, onOpen }: Props) {
         if (Number.isNaN(entry.addedDb)) return { content: "–", class: "none" };
         return {
           content: formatNumber(entry.addedDb, "dB"),
-          background: scale ? colorOf(scale.level(entry.addedDb)) : "",
+          background: scale ? scale.color(entry.addedDb) : "",
         };
       }}
       sort={keys}

@@ -1,52 +1,85 @@
-// One suggestion: why, which ops, what it brings, what it rests on, and the config that follows it.
+// One change: in one line what to do, what it gives and what it costs; on demand why, on which ops, and the config.
 
+import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
+import { type Entry, isAboutTime, reasonOf } from "../../advice.ts";
+import { ConfigBox, CopyConfig } from "../../components/ConfigBox.tsx";
+import { Effects, Price, Tried, triedWith } from "../../components/Outcome.tsx";
+import { shownAs } from "../../configs.ts";
 import { ruleWords } from "../../evidence.ts";
-import { plural, shorten } from "../../format.ts";
-import { ready } from "../../loadable.ts";
+import { plural, shortenMiddle } from "../../format.ts";
 import type { Suggestion } from "../../records.ts";
 import * as state from "../../state.ts";
-import { ConfigBox } from "./ConfigBox.tsx";
 import { Evidence } from "./Evidence.tsx";
 import { useInSight } from "./insight.ts";
-import { Effects, Tried, triedWith } from "./Outcome.tsx";
-import { configOf, toolFor } from "./setup.ts";
 
-export function Article({ suggestion }: { suggestion: Suggestion }) {
-  const { rank = 0, rule, because, recipes = {} } = suggestion;
-  const ops = [...new Set(suggestion.ops)];
+/** Entries that the reader has opened or closed, by run and rank; the first is open unless it was closed. */
+const toggled = signal<Record<string, boolean>>({});
+
+export function Article({ entry }: { entry: Entry }) {
   const [element, inSight] = useInSight<HTMLElement>();
-  const title = `${rank}. ${ruleWords(rule)}`;
-  const id = `suggestion-${rank}`;
-  const tool = toolFor(suggestion);
-  const config = configOf(ops, tool, inSight) ?? ready({ text: recipes[tool] ?? "", checks: [], note: "" });
+  const key = `${state.run.value} ${entry.rank}`;
+  const isOpen = toggled.value[key] ?? entry.rank === 1;
+  const { tool, offered, action, config, effects } = shownAs(entry, inSight);
+  const title = `${entry.rank}. ${action}`;
+  const id = `suggestion-${entry.rank}`;
+  const tried = triedWith(entry.ops, tool);
   return (
     <article class="sg-article" aria-labelledby={id} ref={element}>
       <header>
-        <h2 id={id}>{title}</h2>
-        <Tick rank={rank} title={title} />
+        <button
+          type="button"
+          class="sg-open"
+          aria-expanded={isOpen}
+          onClick={() => {
+            toggled.value = { ...toggled.value, [key]: !isOpen };
+          }}
+        >
+          <span aria-hidden="true">{isOpen ? "▾" : "▸"}</span> <h2 id={id}>{title}</h2>
+        </button>
+        <span class="tag" title={reasonOf(entry.suggestions[0]?.because ?? "")}>
+          {[...new Set(entry.suggestions.map(({ rule }) => ruleWords(rule)))].join(", ")}
+        </span>
+        <span class="spacer" />
+        {!isOpen && <CopyConfig config={config} />}
+        <Tick entry={entry} title={title} />
+        <Price effects={effects} trials={tried} />
       </header>
-      <p class="sg-because">{sentence(because)}</p>
-      <Ops ops={ops} />
-      <Tried trials={triedWith(ops)} />
-      <Effects effects={suggestion.effects ?? []} />
-      <Evidence suggestion={suggestion} inSight={inSight} />
-      <ConfigBox config={config} tool={tool} />
+      {isOpen && (
+        <div class="sg-body">
+          {entry.suggestions.map((suggestion) => (
+            <p key={suggestion.rank} class="sg-because">
+              {sentence(suggestion.because)}
+            </p>
+          ))}
+          <Ops ops={entry.ops} />
+          <Tried trials={tried} />
+          <Effects effects={effects} />
+          {!isAboutTime(entry) && <Proofs suggestions={entry.suggestions} inSight={inSight} />}
+          <ConfigBox config={config} tool={tool} offered={offered} />
+        </div>
+      )}
     </article>
   );
 }
 
-function Tick({ rank, title }: { rank: number; title: string }) {
+/** Of several suggestions those of the first: the others say the same of other ops. */
+function Proofs({ suggestions, inSight }: { suggestions: Suggestion[]; inSight: boolean }) {
+  return suggestions[0] ? <Evidence suggestion={suggestions[0]} inSight={inSight} /> : null;
+}
+
+function Tick({ entry, title }: { entry: Entry; title: string }) {
   const { ticked } = state;
+  const ranks = entry.suggestions.map(({ rank = 0 }) => rank);
   return (
     <label class="check" title="Ticked suggestions make up one joint config">
       <input
         type="checkbox"
         aria-label={`Combine ${title}`}
-        checked={ticked.value.includes(rank)}
+        checked={ranks.every((rank) => ticked.value.includes(rank))}
         onChange={(event) => {
-          const others = ticked.value.filter((other) => other !== rank);
-          ticked.value = event.currentTarget.checked ? [...others, rank].sort((a, b) => a - b) : others;
+          const others = ticked.value.filter((other) => !ranks.includes(other));
+          ticked.value = event.currentTarget.checked ? [...others, ...ranks].sort((a, b) => a - b) : others;
         }}
       />
       Combine
@@ -64,7 +97,7 @@ export function Ops({ ops }: { ops: string[] }) {
       <span class="muted">{plural(ops.length, "op")}:</span>
       {shown.map((name) => (
         <button key={name} type="button" class="link" title={name} onClick={() => state.openOp(name)}>
-          {shorten(name, 56)}
+          {shortenMiddle(name, 56)}
         </button>
       ))}
       {ops.length > FEW + 2 && (

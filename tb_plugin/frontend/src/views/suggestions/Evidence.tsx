@@ -1,6 +1,7 @@
 // The numbers and the channels that a suggestion rests on.
 
 import { explained } from "../../components/Tooltip.tsx";
+import { described } from "../../configs.ts";
 import {
   type Bar,
   type ChannelBars,
@@ -14,7 +15,6 @@ import {
 import { formatNumber, formatRange, plural, withUnit } from "../../format.ts";
 import type { Suggestion } from "../../records.ts";
 import * as state from "../../state.ts";
-import { described } from "./setup.ts";
 
 export function Evidence({ suggestion, inSight }: { suggestion: Suggestion; inSight: boolean }) {
   const facts = factsOf(suggestion.evidence, described.value);

@@ -1,6 +1,9 @@
 // One config for all ticked suggestions.
 
 import { useState } from "preact/hooks";
+import { ConfigBox } from "../../components/ConfigBox.tsx";
+import { Effects, Tried, triedWith } from "../../components/Outcome.tsx";
+import { configOf, toolFor } from "../../configs.ts";
 import { noiseShare, timeEffect } from "../../effects.ts";
 import { plural } from "../../format.ts";
 import { readyValue } from "../../loadable.ts";
@@ -9,9 +12,6 @@ import type { Suggestion } from "../../records.ts";
 import * as state from "../../state.ts";
 import { fallbackOf } from "../../trialtable.ts";
 import { Ops } from "./Article.tsx";
-import { ConfigBox } from "./ConfigBox.tsx";
-import { Effects, Tried, triedWith } from "./Outcome.tsx";
-import { configOf, toolFor } from "./setup.ts";
 
 export function JointPanel({ suggestions }: { suggestions: Suggestion[] }) {
   const { ticked } = state;
@@ -24,6 +24,7 @@ export function JointPanel({ suggestions }: { suggestions: Suggestion[] }) {
     <section class="sg-joint" aria-label="Joint config">
       <header>
         <h2>Joint config</h2>
+        {!chosen.length && <span class="muted">Tick “Combine” at the suggestions that should go into one config.</span>}
         <button
           type="button"
           disabled={chosen.length === suggestions.length}
@@ -38,11 +39,7 @@ export function JointPanel({ suggestions }: { suggestions: Suggestion[] }) {
           {open ? "Hide" : "Show"}
         </button>
       </header>
-      {chosen.length ? (
-        open && <Joint chosen={chosen} />
-      ) : (
-        <p class="muted">Tick “Combine” at the suggestions that should go into one config.</p>
-      )}
+      {chosen.length > 0 && open && <Joint chosen={chosen} />}
     </section>
   );
 }

@@ -1,6 +1,6 @@
 // What accuracy costs, and how it went from trial to trial.
 
-import { judged } from "./judged.ts";
+import { judged } from "../../trials.ts";
 import { Progress } from "./Progress.tsx";
 import { Tradeoff } from "./Tradeoff.tsx";
 

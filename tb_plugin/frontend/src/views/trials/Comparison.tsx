@@ -1,14 +1,14 @@
 // The picked runs op by op: which are compared, what is shown of them, and the matrix.
 
-import { CopyButton } from "../../components/CopyButton.tsx";
 import { HowToDiagnose } from "../../components/HowToDiagnose.tsx";
 import { Empty, Loading, Problem } from "../../components/Status.tsx";
 import { formatScore } from "../../format.ts";
 import * as state from "../../state.ts";
+import { table } from "../../trials.ts";
 import { MatrixTools } from "./MatrixTools.tsx";
 import * as matrix from "./matrix.ts";
 import { OpMatrix } from "./OpMatrix.tsx";
-import { makeBase, refusal, table, togglePick } from "./picks.ts";
+import { makeBase, refusal, togglePick } from "./picks.ts";
 
 export function Comparison() {
   const count = state.compared.value.length;
@@ -54,7 +54,6 @@ function Picked() {
         >
           Clear
         </button>
-        <CopyButton label="Copy link" text={() => state.link()} />
       </div>
       <ul class="trials-picked" aria-label="Compared runs">
         {state.compared.value.map((run, i) => (

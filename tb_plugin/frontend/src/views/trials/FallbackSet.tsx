@@ -5,8 +5,8 @@ import { useEffect, useRef } from "preact/hooks";
 import { CopyButton } from "../../components/CopyButton.tsx";
 import { plural } from "../../format.ts";
 import * as state from "../../state.ts";
+import { table } from "../../trials.ts";
 import { fallbackOf } from "../../trialtable.ts";
-import { table } from "./picks.ts";
 
 const shownOf = signal("");
 const MOST = 300;

@@ -78,7 +78,7 @@ function Metrics() {
         value={matrix.metric.value.name}
         title={matrix.metric.value.help}
         onChange={(event) => {
-          state.metric.value = event.currentTarget.value;
+          state.chosenMetric.value = event.currentTarget.value;
         }}
       >
         <ColumnOptions specs={matrix.metrics.value} />

@@ -4,9 +4,9 @@ import { signal } from "@preact/signals";
 import { type Change, changesOf, describeChange, runColumn, shortChange } from "../../compare.ts";
 import { Grid, type GridCell, type GridColumn } from "../../components/Grid.tsx";
 import { formatNumber, shorten, signed, withUnit } from "../../format.ts";
-import { Help, labelOf } from "../../opcolumns.tsx";
+import { Help, labelOf, nameCell } from "../../opcolumns.tsx";
 import { nextSort } from "../../order.ts";
-import { colorOf, differenceColor } from "../../scale.ts";
+import { differenceColor } from "../../scale.ts";
 import * as state from "../../state.ts";
 import * as matrix from "./matrix.ts";
 
@@ -94,17 +94,19 @@ function columns(): GridColumn[] {
 
 function cell(row: number, column: string): GridCell {
   const name = matrix.union.value.names[row]!;
-  if (column === "name") return { content: name, title: name };
+  if (column === "name") return nameCell(name);
   return column === "largest" ? largestCell(row) : valueCell(row, matrix.placeOf(column));
 }
 
 function largestCell(row: number): GridCell {
   const value = matrix.largest.value[row]!;
   if (value === Number.POSITIVE_INFINITY) {
+    const isKept = matrix.runs.value.some((_, run) => matrix.isKept(run, row));
     return {
-      content: "one side only",
-      title:
-        "the config changed and only one side has a value, as when an op is no longer quantized: there is nothing to subtract",
+      content: isKept ? "in fp32" : "one side only",
+      title: isKept
+        ? "some of the runs keep this op in fp32, where it adds no error: there is nothing to subtract"
+        : "the config changed and only one side has a value: there is nothing to subtract",
       class: "none",
     };
   }
@@ -119,14 +121,16 @@ function valueCell(row: number, run: number): GridCell {
   const changes = matrix.changed.value[run]?.[row] ? changesOf(matrix.configOf(0, row), matrix.configOf(run, row)) : [];
   const told = changes.length ? `\n${changes.map(describeChange).join("\n")}` : "";
   if (Number.isNaN(value)) {
+    if (matrix.isKept(run, row)) {
+      return { content: <Value text="none" changes={changes} />, title: `kept in fp32: no error is added here${told}` };
+    }
     const why = matrix.whyMissing(run, row);
     return { content: <Value text={why ? "–" : "…"} changes={changes} />, title: why + told, class: "none" };
   }
   const by = run === 0 ? Number.NaN : matrix.differences.value[run]![row]!;
   const title = `${withUnit(value, spec.unit)}${compared(by, row)}${told}`;
   if (!state.matrix.value.difference || run === 0) {
-    const level = matrix.scale.value?.level(value) ?? Number.NaN;
-    const background = state.matrix.value.difference ? "" : colorOf(level);
+    const background = state.matrix.value.difference ? "" : (matrix.scale.value?.color(value) ?? "");
     return { content: <Value text={formatNumber(value, spec.unit)} changes={changes} />, title, background };
   }
   if (Number.isNaN(by))

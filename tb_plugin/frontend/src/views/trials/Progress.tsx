@@ -1,12 +1,11 @@
 // How accuracy went from trial to trial.
 
 import { bestSoFar } from "../../compare.ts";
+import { Levels } from "../../components/Levels.tsx";
 import type { PlotScale } from "../../components/Plot.tsx";
+import { Chart, type Dot } from "../../components/RunChart.tsx";
 import { formatScore, plural } from "../../format.ts";
-import { Chart, type Dot } from "./Chart.tsx";
-import { comparedKey, judged, nameOfScore, upAxis } from "./judged.ts";
-import { Levels } from "./Levels.tsx";
-import { table } from "./picks.ts";
+import { comparedKey, judged, nameOfScore, table, upAxis } from "../../trials.ts";
 
 export function Progress() {
   const numbers = new Map(table.value.runs.filter(({ trial }) => trial).map(({ run }, i) => [run, i + 1]));

@@ -1,42 +1,28 @@
 // What accuracy costs: trials by their accuracy and one of their objectives.
 
 import { signal } from "@preact/signals";
-import { paretoFront } from "../../compare.ts";
-import type { PlotScale } from "../../components/Plot.tsx";
-import { formatScore, plural, withUnit } from "../../format.ts";
+import { Front } from "../../components/Front.tsx";
+import { Levels } from "../../components/Levels.tsx";
+import { Chart } from "../../components/RunChart.tsx";
+import { plural } from "../../format.ts";
 import { mainObjective, objective } from "../../objectives.ts";
-import { numberAt } from "../../records.ts";
 import * as state from "../../state.ts";
-import { Chart, type Dot } from "./Chart.tsx";
-import { comparedKey, judged, nameOfScore, padded, upAxis } from "./judged.ts";
-import { Levels } from "./Levels.tsx";
-import { table } from "./picks.ts";
+import { comparedKey, dotsOf, judged, padded, table, tradeoffBy, upAxis } from "../../trials.ts";
 
 const chosenObjective = signal("");
 /** Directions that the reader has set, where the key's words mislead. */
 const directions = signal<Record<string, "higher" | "lower">>({});
 
 export function Tradeoff() {
-  const { objectives, columns, lower } = table.value;
+  const { objectives } = table.value;
   const key = objectives.includes(chosenObjective.value) ? chosenObjective.value : mainObjective(objectives);
   if (!key) return <NoObjective />;
   const { unit, label, better: guessed } = objective(key);
   const better = directions.value[key] ?? guessed;
-  const column = columns.get(`objectives.${key}`);
-  const drawn = judged.value.filter(({ row }) => Number.isFinite(numberAt(column, row)));
-  const points = drawn.map(({ row, accuracy }) => ({ x: numberAt(column, row), y: accuracy }));
-  const front = paretoFront(points, better === "lower", lower);
-  const onFront = new Set(front);
-  const dots = drawn.map(({ run, accuracy }, i): Dot => {
-    const text = [`${nameOfScore()} ${formatScore(accuracy)}`, `${label} ${withUnit(points[i]!.x, unit)}`];
-    return {
-      run,
-      ...points[i]!,
-      marked: onFront.has(i),
-      text: onFront.has(i) ? [...text, "on the Pareto front"] : text,
-    };
-  });
-  const best = front.map((i) => drawn[i]!.run).join(", ");
+  const found = tradeoffBy(key, better);
+  const { drawn, points, front } = found;
+  const dots = dotsOf(found, { label, unit });
+  const best = front.map((i) => drawn[i]?.run ?? "fp32").join(", ");
   return (
     <figure class="trials-chart">
       <Choices keys={objectives} chosen={key} label={label} better={better} />
@@ -51,14 +37,7 @@ export function Tradeoff() {
           {(x, y) => (
             <>
               <Levels x={x} y={y} />
-              <path
-                class="trials-front"
-                d={pathOf(
-                  front.map((i) => points[i]!),
-                  x,
-                  y,
-                )}
-              />
+              <Front of={found} x={x} y={y} />
             </>
           )}
         </Chart>
@@ -125,8 +104,4 @@ function NoObjective() {
       <p class="muted">The end of the name is the unit: _ms, _us, _s, _mb, _kb, _bytes, _share, _pct.</p>
     </div>
   );
-}
-
-function pathOf(points: { x: number; y: number }[], x: PlotScale, y: PlotScale): string {
-  return points.map((point, i) => `${i ? "L" : "M"}${x(point.x)} ${y(point.y)}`).join("");
 }

@@ -5,15 +5,21 @@ import { useRef } from "preact/hooks";
 import { CopyButton } from "../../components/CopyButton.tsx";
 import { Grid, type GridColumn } from "../../components/Grid.tsx";
 import { toCsv } from "../../csv.ts";
-import { plural } from "../../format.ts";
+import { listed, plural, withUnit } from "../../format.ts";
+import { mainObjective, objective } from "../../objectives.ts";
 import { gridColumn } from "../../opcolumns.tsx";
 import { nextSort, sorted } from "../../order.ts";
 import { type ColumnSpec, textAt } from "../../records.ts";
 import * as state from "../../state.ts";
-import { pick, refusal, table } from "./picks.ts";
+import { table } from "../../trials.ts";
+import { bestSaving } from "../../trialtable.ts";
+import { pick, refusal } from "./picks.ts";
 import { trialCell } from "./trialcells.tsx";
 
 const ROW = 28;
+const MOST_SAME = 8;
+/** Of a cost: less than this is little for the loss of accuracy and the work. */
+const WORTH = 0.1;
 const WIDTHS: Record<string, number> = {
   run: 180,
   accuracy: 100,
@@ -33,12 +39,17 @@ const columns = computed(() => {
   const values = Float64Array.from(places, (place) => (place < 0 ? Number.NaN : place));
   return new Map([["compare", { kind: "number" as const, spec: { name: "compare" }, values }], ...table.value.columns]);
 });
-const order = computed(() => sorted(Uint32Array.from(table.value.runs.keys()), sort.value, columns.value));
+/** fp32 is above the trials, however they are sorted. */
+const order = computed(() => {
+  const { runs, fp32 } = table.value;
+  const tried = sorted(Uint32Array.from(runs.keys()), sort.value, columns.value);
+  return fp32 ? Uint32Array.of(runs.length, ...tried) : tried;
+});
 /** Where the keyboard stands, while the run that stood there is still the chosen one. */
 const cursor = signal({ run: "", row: -1 });
 
 export function TrialTable() {
-  const { runs, hiddenConfig } = table.value;
+  const { runs, hiddenConfig, sameConfig } = table.value;
   const rowOf = (name: string) => runs.findIndex(({ run }) => run === name);
   // The table opens with the best trials in sight; it goes to a run only when that is chosen while it is open.
   const runAtFirst = useRef(state.run.value);
@@ -60,7 +71,7 @@ export function TrialTable() {
             type="button"
             title="A heat map of their ops, in the order of the table"
             onClick={() => {
-              const first = [...order.value].slice(0, state.MOST_COMPARED);
+              const first = [...order.value].filter((row) => row < runs.length).slice(0, state.MOST_COMPARED);
               state.compared.value = first.map((row) => runs[row]!.run);
               refusal.value = "";
             }}
@@ -70,7 +81,8 @@ export function TrialTable() {
         )}
         <CopyButton label="Copy table" text={() => toCsv([...table.value.columns.values()], order.value)} />
       </div>
-      <div class="trials-table" style={{ height: `${64 + ROW * runs.length}px` }}>
+      <Savings />
+      <div class="trials-table" style={{ height: `${64 + ROW * order.value.length}px` }}>
         <Grid
           label="Trials"
           columns={[TICK, ...specs.map(columnOf)]}
@@ -86,12 +98,17 @@ export function TrialTable() {
           onActive={(row) => {
             cursor.value = { run: state.run.value, row };
           }}
-          onOpen={(row) => state.chooseRun(runs[row]!.run)}
+          onOpen={(row) => runs[row] && state.chooseRun(runs[row].run)}
           selected={new Set(state.compared.value.map(rowOf).filter((row) => row >= 0))}
-          onSelect={(rows) => pick(new Set([...rows].map((row) => runs[row]!.run)))}
+          onSelect={(rows) => pick(new Set([...rows].flatMap((row) => runs[row]?.run ?? [])))}
           empty={<p>No runs.</p>}
         />
       </div>
+      {sameConfig.length > 0 && (
+        <p class="trials-hint muted" title={sameConfig.join(", ")}>
+          {runs.length > 1 ? "All of them" : "Config"}: {listed(sameConfig, MOST_SAME)}
+        </p>
+      )}
       {hiddenConfig.length > 0 && (
         <p class="trials-hint muted" title={hiddenConfig.join(", ")}>
           {plural(hiddenConfig.length, "further config key")} not shown, among them{" "}
@@ -120,6 +137,29 @@ function columnOf(spec: ColumnSpec): GridColumn {
   const column = gridColumn(spec, spec.name === "run");
   const width = WIDTHS[spec.name] ?? Math.min(220, Math.max(96, column.width));
   return { ...column, width, heads: spec.name === "run" };
+}
+
+/** A trial that meets its target and is hardly faster than fp32 is no gain, which nothing else would say. */
+function Savings() {
+  const { runs, objectives } = table.value;
+  const key = mainObjective(objectives);
+  if (!key) return null;
+  const { label, unit, better } = objective(key);
+  const saving = better === "lower" ? bestSaving(runs, key) : null;
+  if (!saving || saving.share >= WORTH) return null;
+  const own = runs.find(({ run }) => run === saving.run)?.trial;
+  const [now, before] = [own?.objectives, own?.baseline_objectives].map((of) =>
+    withUnit(of?.[key] ?? Number.NaN, unit),
+  );
+  return (
+    <p class="trials-hint trials-warning">
+      <span aria-hidden="true">⚠ </span>
+      {saving.share > 0
+        ? `${saving.run} saves most of the trials that meet the target, and that is only ${withUnit(saving.share, "share")}`
+        : "No trial that meets the target saves anything"}{" "}
+      against fp32: {label.toLowerCase()} {now} instead of {before}.
+    </p>
+  );
 }
 
 function Summary() {

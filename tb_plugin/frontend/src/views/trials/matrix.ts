@@ -26,6 +26,7 @@ import {
 } from "../../records.ts";
 import { makeScale, sampled } from "../../scale.ts";
 import * as state from "../../state.ts";
+import { fallbackOf } from "../../trialtable.ts";
 
 const CONFIG_COLUMNS = Object.keys(CONFIG);
 
@@ -115,6 +116,19 @@ function isChanged(row: number): boolean {
 export function configOf(run: number, row: number): Config {
   const at = union.value.rows[run]![row]!;
   return Object.fromEntries(CONFIG_COLUMNS.map((name) => [name, textAt(configs.value[run]?.get(name), at)]));
+}
+
+/** Columns of an error that an op which stays in fp32 does not add. */
+const OWN_ERRORS = new Set([state.ADDED, state.EFFECT]);
+
+const kept = computed(() => {
+  const trials = new Map((readyValue(state.trials.value) ?? []).map(({ run, trial }) => [run, trial]));
+  return runs.value.map((run) => new Set(fallbackOf(trials.get(run))));
+});
+
+/** Whether the run's trial keeps an op in fp32, so that its missing error is none. */
+export function isKept(run: number, row: number): boolean {
+  return OWN_ERRORS.has(metric.value.name) && kept.value[run]!.has(union.value.names[row]!);
 }
 
 /** Why a cell has no number, or that it is on its way. */

@@ -1,12 +1,8 @@
-// What the parts of this view share: the table of trials, and which runs are picked from it.
+// Which runs are picked to be compared.
 
-import { computed, signal } from "@preact/signals";
+import { signal } from "@preact/signals";
 import { picked } from "../../compare.ts";
-import { readyValue } from "../../loadable.ts";
 import * as state from "../../state.ts";
-import { type TrialTable, trialTable } from "../../trialtable.ts";
-
-export const table = computed((): TrialTable => trialTable(readyValue(state.trials.value) ?? []));
 
 /** Why the last pick was refused. */
 export const refusal = signal("");

@@ -6,14 +6,17 @@ import type { GridCell } from "../../components/Grid.tsx";
 import { formatNumber, formatScore, plural, signed, withUnit } from "../../format.ts";
 import { numberAt, type Trial, textAt } from "../../records.ts";
 import * as state from "../../state.ts";
+import { table } from "../../trials.ts";
 import { fallbackOf } from "../../trialtable.ts";
 import { openFallback } from "./FallbackSet.tsx";
-import { table, togglePick } from "./picks.ts";
+import { togglePick } from "./picks.ts";
 
 const bests = computed(() => bestSoFar(table.value.runs.map(({ trial }) => trial)));
 
 export function trialCell(row: number, column: string): GridCell {
-  const { run, trial, error } = table.value.runs[row]!;
+  const found = table.value.runs[row];
+  if (!found) return fp32Cell(row, column);
+  const { run, trial, error } = found;
   if (column === "compare") return { content: <Tick run={run} /> };
   if (column === "run") {
     const isChosen = run === state.run.value;
@@ -26,6 +29,16 @@ export function trialCell(row: number, column: string): GridCell {
   }
   if (!trial) return column === "accuracy" ? missing(error) : { content: "" };
   return loggedCell(trial, row, column);
+}
+
+/** Of the model that the trials are held against. */
+function fp32Cell(row: number, column: string): GridCell {
+  const title = "the fp32 model, as the trials tell of it";
+  if (column === "run") return { content: "fp32", title, class: "trials-reference" };
+  const found = table.value.columns.get(column);
+  const value = found?.kind === "number" ? numberAt(found, row) : Number.NaN;
+  if (Number.isNaN(value) || column === "drop") return { content: "" };
+  return { content: column === "accuracy" ? formatScore(value) : formatNumber(value, found?.spec.unit), title };
 }
 
 function missing(error: string): GridCell {

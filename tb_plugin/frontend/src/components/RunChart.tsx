@@ -2,10 +2,10 @@
 
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { type Axis, Plot, type PlotScale } from "../../components/Plot.tsx";
-import { explained } from "../../components/Tooltip.tsx";
-import { useWidth } from "../../components/useWidth.ts";
-import * as state from "../../state.ts";
+import * as state from "../state.ts";
+import { type Axis, Plot, type PlotScale } from "./Plot.tsx";
+import { explained } from "./Tooltip.tsx";
+import { useWidth } from "./useWidth.ts";
 
 export interface Dot {
   run: string;
@@ -21,6 +21,7 @@ interface Props {
   x: Axis;
   y: Axis;
   dots: Dot[];
+  height?: number;
   children: (x: PlotScale, y: PlotScale) => ComponentChildren;
 }
 
@@ -28,14 +29,14 @@ const HEIGHT = 250;
 /** Small, so that neighbors do not cover each other. */
 const HIT = 14;
 
-export function Chart({ dots, children, ...plot }: Props) {
+export function Chart({ dots, children, height = HEIGHT, ...plot }: Props) {
   const [box, width] = useWidth(380, 240);
   return (
     <div class="trials-plot" ref={box}>
       <Plot
         {...plot}
         width={width}
-        height={HEIGHT}
+        height={height}
         overlay={(x, y) => <Buttons name={plot.name} dots={dots} x={x} y={y} />}
       >
         {(x, y) => (

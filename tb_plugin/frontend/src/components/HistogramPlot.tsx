@@ -1,10 +1,10 @@
 // fp32 and quantized values over each other, with the grid that the quantized ones lie on and where it ends.
 
 import { scaleLinear, scaleSymlog } from "d3-scale";
-import { type Axis, Plot, type PlotScale } from "../../components/Plot.tsx";
-import { formatNumber } from "../../format.ts";
-import { extent, gridLines, rebin } from "../../histogram.ts";
-import type { HistogramRow } from "../../records.ts";
+import { formatNumber } from "../format.ts";
+import { extent, gridLines, rebin } from "../histogram.ts";
+import type { HistogramRow } from "../records.ts";
+import { type Axis, Plot, type PlotScale } from "./Plot.tsx";
 
 interface Scales {
   logX: boolean;

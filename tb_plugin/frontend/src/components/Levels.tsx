@@ -1,6 +1,6 @@
-import type { PlotScale } from "../../components/Plot.tsx";
-import { formatScore } from "../../format.ts";
-import { lines } from "./judged.ts";
+import { formatScore } from "../format.ts";
+import { lines } from "../trials.ts";
+import type { PlotScale } from "./Plot.tsx";
 
 /** Baselines and targets; runs of several models may have several of them. */
 export function Levels({ x, y }: { x: PlotScale; y: PlotScale }) {
