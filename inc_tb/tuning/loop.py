@@ -38,6 +38,8 @@ from inc_tb.tuning.runner import TrialRunner
 from inc_tb.tuning.strategies.named import find_strategy
 from inc_tb.tuning.strategies.workbench import Strategy
 
+_LATER = ("op_types", "rewrites")
+"""Settings that older trials do not tell, because there were none."""
 MOST_SEED = 2**32 - 1
 """What optimizers take."""
 Calibration = str | PathLike[str] | Mapping[str, Array] | Array | Iterable[Any]
@@ -322,7 +324,7 @@ def rebuild(
 ) -> Path:
     """The model of a trial once more, from what its record says; without a `target` beside the trial's run."""
     tool = find_quantizer(quantizer, model, trial.config)
-    settings = {**tool.settings, **trial.config}  # an older trial was made before some of them were there
+    settings = {**{name: tool.settings[name] for name in _LATER if name in tool.settings}, **trial.config}
     if set(settings) != set(tool.settings):
         raise UsageError(
             f"{trial.name}: its config has {sorted(trial.config)}, this quantizer takes {sorted(tool.settings)}. "
