@@ -74,7 +74,7 @@ export function nameCell(name: string, aside = "", title = name): GridCell {
       {aside && <span class="cut-end muted">{` ${aside}`}</span>}
     </span>
   );
-  return { content, title };
+  return { content, title, label: aside ? `${name} ${aside}` : name };
 }
 
 /** What an op is blamed for in a word or two, and else why it has no numbers. */

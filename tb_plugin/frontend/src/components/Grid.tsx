@@ -25,6 +25,8 @@ export interface GridColumn {
 export interface GridCell {
   content: ComponentChildren;
   title?: string;
+  /** What a screen reader says, where the content is in pieces. */
+  label?: string;
   background?: string;
   class?: string;
 }
@@ -171,7 +173,7 @@ function Row(
       onClick={(event) => onClick(event, props, row, index)}
     >
       {columns.map((column, i) => {
-        const { content, title, background, class: extra } = cell(row, column.id);
+        const { content, title, label, background, class: extra } = cell(row, column.id);
         return (
           // biome-ignore lint/a11y/useAriaPropsSupportedByRole: both roles support it
           <div
@@ -181,6 +183,7 @@ function Row(
             class={cellClass(column, lefts[i], extra ?? "")}
             style={{ ...cellStyle(column, lefts[i]), ...(background ? { "--cell": background } : {}) }}
             title={title}
+            aria-label={label}
           >
             {content}
           </div>
