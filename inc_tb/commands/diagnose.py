@@ -144,7 +144,7 @@ def diagnose(
         both = "neither was given" if data is None else "both were given"
         raise UsageError(f"expected --data, or --text for a language model; {both}.")
     if shard is not None:
-        refuse_with_share(append=append, csv=csv, probe=probe_s or None, profile=profile_runs)
+        refuse_with_share(append=append, csv=csv, probe=probe_s, profile=profile_runs, verify=is_verified)
     if evaluate is not None and not is_verified:
         raise UsageError("--eval was given without --verify; expected both.")
     scored = load_function(*split_function(evaluate)) if evaluate is not None else None

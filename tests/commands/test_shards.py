@@ -71,7 +71,7 @@ def test_shards_make_the_run_of_one_process(call: Call, folder: Path, tmp_path: 
     done = call("merge", "logs/int8.shards", "--logdir", tmp_path, "--run", "merged", "--json")
     assert done.code == 0, done.stderr
     assert json.loads(done.stdout)["samples"] == 44
-    assert call(*diagnose(folder, "--logdir", str(tmp_path), "--run", "whole")).code == 0
+    assert call(*diagnose(folder, "--logdir", str(tmp_path), "--run", "whole", "--probe", "0")).code == 0
     merged, whole = (inc_tb.load(tmp_path / name).diagnosis for name in ("merged", "whole"))
     assert merged.histograms == whole.histograms
     assert merged.by_sample == whole.by_sample
@@ -169,6 +169,7 @@ def test_what_differs_between_machines_is_a_note(call: Call, folder: Path, tmp_p
         (["--shard", "5/4"], "expected which one of how many"),
         (["--shard", "x"], "expected which one of how many"),
         (["--shard", "1/2", "--probe", "3"], "--shard was given with --probe"),
+        (["--shard", "1/2", "--verify"], "--shard was given with --verify"),
         (["--shard", "1/2", "--csv", "out"], "--shard was given with --csv"),
         (["--shard", "12/12"], "--shard 12/12: the data has fewer than 12 batches"),
     ],
