@@ -100,10 +100,10 @@ def ours(network: Network, folder: Path, limit: float, probe_s: float) -> Found:
                 batch_sizes=[], progress=partial(show, start), probe_s=probe_s,
             )  # fmt: skip
     except (peers.Stopped, IncTbError) as error:
-        return Found("inc-tb tune", None, time.perf_counter() - start, note=peers.first_line(error))
+        return Found("our tuning", None, time.perf_counter() - start, note=peers.first_line(error))
     took = time.perf_counter() - start
     tried = found.to_json()["trials"]
-    return Found("inc-tb tune", found.model, took, len(found.trials), peers.told(found), tried=tried)
+    return Found("our tuning", found.model, took, len(found.trials), peers.told(found), tried=tried)
 
 
 def show(began: float, trial: inc_tb.Trial, is_best: bool) -> None:
