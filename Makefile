@@ -21,12 +21,18 @@ BUILT_FROM = pyproject.toml hatch_build.py inc_tb/measure/_stats.c $(shell find 
 # node and npm come from PyPI with the other test tools.
 NPM = cd $(PAGE) && PATH="$(abspath $(BIN)):$$PATH" npm
 
-.PHONY: demo test quick lint tests tests-page tests-main tests-old tests-inc2 tests-mxnet tests-left-out browser compiler bench screenshots clean
+.PHONY: demo test fuzz quick lint tests tests-page tests-main tests-old tests-inc2 tests-mxnet tests-left-out browser compiler bench screenshots clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/inc-tb demo
 
 test: lint tests
+
+# Hostile files of every kind, of which `make test` reads a minute's worth: FUZZ="--inputs 5000 --first 1000000", say.
+FUZZ ?= --inputs 5000
+
+fuzz: $(TEST_VENV)/ready
+	$(ONE_THREAD) $(BIN)/python -m tests.fuzz $(FUZZ)
 
 # Every room but integrations, and every framework by its contracts, without a browser and without what takes long.
 QUICK = tests/records tests/measure tests/advise tests/profiling tests/store tests/tb_plugin tests/sources tests/commands \

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import math
 import sys
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -22,16 +22,19 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.lib import format as npy
 
-from inc_tb.errors import DataError, MismatchError, UsageError
+from inc_tb.errors import DataError, MismatchError, UsageError, reading
 from inc_tb.frameworks.arrays import as_array
 from inc_tb.frameworks.ops import Array, Batch, Input
 from inc_tb.frameworks.protocols import Adapter
 from inc_tb.frameworks.registry import frameworks
-from inc_tb.records import plural
+from inc_tb.records import listed, plural
 
-_UNREADABLE = (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error)
 _MOST_BYTES = 64 << 20
 """Of samples that are read at once, where nobody says how many."""
+LARGEST_SAMPLE = 1 << 30
+"""Bytes. A compressed file of a few megabytes may claim samples of any size."""
+_MOST_EMPTY = 1 << 20
+"""Samples of an input that has no numbers, such as a cache that is empty yet: nothing else says where a file ends."""
 EXPECTED = (
     "a .npz with arrays named as the model's inputs, a .npy, a folder of those, a folder of ONNX test_data_set_* "
     "folders, or file.py:function"
@@ -153,33 +156,32 @@ def _open(stack: ExitStack, files: Sequence[Path], inputs: Sequence[Input]) -> d
     found: dict[str, Callable[[], _Rows]] = {}
     names = [i.name for i in inputs]
     only_input = names[0] if len(names) == len(files) == 1 else None
-    path = files[0]
-    try:
+    with reading(DataError, listed(files), "not a readable numpy file", f"Expected {EXPECTED}."):
         for path in files:
             if path.suffix == ".npy":
-                found[only_input or path.stem] = partial(_rows, stack, path, path.open, "rb")
+                found[only_input or path.stem] = partial(_rows, stack, path, path.open, "rb", path.stat().st_size)
             else:
                 archive = stack.enter_context(zipfile.ZipFile(path))
-                for name in archive.namelist():
-                    found[name.removesuffix(".npy")] = partial(_rows, stack, path, archive.open, name)
+                for entry in archive.infolist():
+                    opened = partial(_rows, stack, path, archive.open, entry.filename, entry.file_size)
+                    found[entry.filename.removesuffix(".npy")] = opened
         if not set(names) <= set(found):
             raise MismatchError(
                 f"{', '.join(map(str, files))}: has the arrays {sorted(found)}, the model has the inputs {names}. "
                 "Name the arrays as the model's inputs."
             )
         return {name: found[name]() for name in names}
-    except _UNREADABLE as error:
-        raise DataError(f"{path}: not a readable numpy file ({error}); expected {EXPECTED}.") from error
 
 
-def _rows(stack: ExitStack, path: Path, opener: Callable[[str], Any], name: str) -> _Rows:
-    return _Rows(stack.enter_context(opener(name)), path)
+def _rows(stack: ExitStack, path: Path, opener: Callable[[str], Any], name: str, size: int) -> _Rows:
+    return _Rows(stack.enter_context(opener(name)), path, size)
 
 
 class _Rows:
     """Reads a .npy stream some rows at a time."""
 
-    def __init__(self, stream: IO[bytes], path: Path) -> None:
+    def __init__(self, stream: IO[bytes], path: Path, size: int) -> None:
+        """`size` is that of the whole stream, header and all."""
         version = npy.read_magic(stream)
         read_header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         self.shape, fortran, self.dtype = read_header(stream)
@@ -189,21 +191,27 @@ class _Rows:
             raise ValueError("it is in Fortran order; save it with numpy.ascontiguousarray")
         if not self.shape:
             raise ValueError("it holds a single number; the first axis must count the samples")
+        if min(self.shape) < 0 or not self.dtype.itemsize:
+            raise ValueError(f"its header says {self.shape} of {self.dtype}, which is no array of numbers")
         self.stream = stream
         self.path = path
         self.rows: int = self.shape[0]
-        self.row_bytes = int(np.prod(self.shape[1:])) * self.dtype.itemsize
+        self.row_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        if self.row_bytes > LARGEST_SAMPLE:
+            raise ValueError(f"one sample of it takes {self.row_bytes / 1e9:.3g} GB; the first axis must count samples")
+        if self.rows * self.row_bytes > size:
+            raise ValueError("it ends too early; the file is cut off")
+        if self.rows > _MOST_EMPTY and not self.row_bytes:
+            raise ValueError(f"it has {self.rows} samples without any numbers")
 
     def read(self, rows: int) -> Array:
         shape = (rows, *self.shape[1:])
-        size = int(np.prod(shape)) * self.dtype.itemsize
-        try:
+        size = rows * self.row_bytes
+        with reading(DataError, self.path, "is damaged", "Save it again."):
             data = self.stream.read(size)
-        except _UNREADABLE as error:
-            raise DataError(f"{self.path}: is damaged ({error}). Save it again.") from error
-        if len(data) != size:
-            raise DataError(f"{self.path}: ends too early; the file is cut off. Save it again.")
-        return np.frombuffer(data, self.dtype).reshape(shape)
+            if len(data) != size:
+                raise EOFError("it ends too early; the file is cut off")
+            return np.frombuffer(data, self.dtype).reshape(shape)
 
 
 def take(batches: Iterable[Any], samples: int, inputs: Sequence[Input]) -> list[Batch]:

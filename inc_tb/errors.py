@@ -11,6 +11,11 @@ IncTbError                  everything below; the command line prints it as one 
 Every message says what was given, what was expected, and what to do next.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class IncTbError(Exception):
     pass
@@ -43,3 +48,25 @@ class UsageError(IncTbError, ValueError):
 def first_line(error: BaseException) -> str:
     """What an error of others says, in one line."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+@contextmanager
+def reading(kind: type[IncTbError], given: object, problem: str, what_to_do: str) -> Iterator[None]:
+    """The boundary of a kind of input: whatever its readers raise for what nobody foresaw becomes an error of ours."""
+    try:
+        yield
+    except IncTbError:
+        raise
+    except MemoryError as error:
+        raise OutOfMemoryError(
+            f"{given}: there is not enough memory for it. Give this process more memory, or less to do at once."
+        ) from error
+    except Exception as error:
+        raise kind(f"{given}: {problem} ({_told(error)}). {what_to_do}") from error
+
+
+def _told(error: Exception) -> str:
+    """In one line; with its class where its text alone says nothing, as of a KeyError."""
+    line = " ".join(first_line(error).split())
+    explains_itself = isinstance(error, ValueError | OSError | EOFError) and " " in line
+    return line if explains_itself else f"{type(error).__name__}: {line}"

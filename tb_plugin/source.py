@@ -11,6 +11,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -70,6 +71,10 @@ class ProviderError(Exception):
     """The data provider does not answer."""
 
 
+class DamagedError(ProviderError):
+    """The Python loader makes arrays of all runs that are asked for; one that is damaged fails the whole question."""
+
+
 class RecordSource:
     def __init__(self, provider: Any) -> None:
         self._provider = provider
@@ -80,7 +85,7 @@ class RecordSource:
     def listing(self, environ: Environ) -> dict[str, dict[str, dict[str, Any]]]:
         """Run -> kind -> what there is of it."""
         listed = self._ask(environ, "list_blob_sequences", plugin_name=records.PLUGIN)
-        data = self._sequences(environ, WITH_STEPS, None, ALL)
+        data = self._steps(environ, listed)
         found: dict[str, dict[str, dict[str, Any]]] = {}
         for run, tags in sorted(listed.items()):
             for tag, series in sorted(tags.items()):
@@ -92,6 +97,17 @@ class RecordSource:
                     about["steps"] = [datum.step for datum in data.get(run, {}).get(tag, ())]
                 found.setdefault(run, {})[kind] = about
         return found
+
+    def _steps(self, environ: Environ, listed: Iterable[str]) -> Mapping[str, Any]:
+        """A damaged run has none, so that the others are listed with theirs."""
+        try:
+            return self._sequences(environ, WITH_STEPS, None, ALL)  # type: ignore[no-any-return]
+        except DamagedError:
+            found: dict[str, Any] = {}
+            for run in listed:
+                with suppress(DamagedError):
+                    found.update(self._sequences(environ, WITH_STEPS, [run], ALL))
+            return found
 
     def find_one(
         self, environ: Environ, kind: records.Kind, run: str, step: int | None, stamp: str
@@ -118,6 +134,10 @@ class RecordSource:
             there = set(runs)
             if any(not data.get(run, {}).get(_tag(kind)) for run in runs):
                 there = {run.run_name for run in self._ask(environ, "list_runs")}
+        except DamagedError as error:
+            if len(runs) == 1:
+                return {runs[0]: Trouble(_damaged(runs[0], error))}
+            return {run: self.find(environ, kind, [run], step)[run] for run in runs}
         except ProviderError as error:
             return {run: Trouble(_unreadable(run, error)) for run in runs}
 
@@ -164,6 +184,7 @@ class RecordSource:
                 raise _incomplete(place)
             blob = self._read(context, place, position)
             records.check_element(header, position, blob)
+            records.check_claim(blob)
             return element, blob
 
         return self._each(wanted, read, lambda element: element.record.place.run)
@@ -204,6 +225,8 @@ class RecordSource:
                 return Trouble(_gone(run_of(item)))
             except (PublicError, grpc.RpcError) as error:
                 return Trouble(_unreadable(run_of(item), error))
+            except (ValueError, TypeError, MemoryError) as error:
+                return Trouble(_damaged(run_of(item), error))
 
         return dict(zip(given, self._pool.map(attempt, given.values()), strict=True))
 
@@ -229,6 +252,8 @@ class RecordSource:
                 time.sleep(0.05)
             except (PublicError, grpc.RpcError) as error:
                 raise ProviderError(_said(error)) from error
+            except (ValueError, TypeError, MemoryError) as error:
+                raise DamagedError(_said(error)) from error
 
 
 class _Kept(Generic[Key, Result]):
@@ -282,6 +307,10 @@ def _gone(run: str) -> str:
 
 def _unreadable(run: str, error: Exception) -> str:
     return f"run {run} could not be read ({_said(error)}). Reload the page, or start TensorBoard again."
+
+
+def _damaged(run: str, error: Exception) -> str:
+    return f"run {run} is damaged ({' '.join(_said(error).split())}). Log it again."
 
 
 def _said(error: Exception) -> str:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.lib import format as npy
 
 from inc_tb.data import open_data
 from inc_tb.errors import DataError, IncTbError, MismatchError
@@ -173,3 +175,38 @@ def _write(path: Path, content: bytes) -> Path:
 def _save(path: Path, **arrays: np.ndarray) -> Path:
     np.savez(path, **arrays)
     return path
+
+
+def _npy(path: Path, header: str, body: bytes = b"") -> Path:
+    """As numpy writes it, with any header."""
+    text = header.encode() + b" " * (-(len(header) + 11) % 64) + b"\n"
+    return _write(path, b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + body)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "(",
+        "{'descr': '<U0', 'fortran_order': False, 'shape': (3,), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 3), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 1000000000000), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (2, -3), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000, 0), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': " + "(" * 300,
+        "{'descr': [('', '<f4')] , 'fortran_order': 7, 'shape': (True, 3), }",
+    ],
+)
+def test_headers_that_claim_anything(tmp_path: Path, header: str) -> None:
+    with pytest.raises(DataError, match="not a readable numpy file"):
+        next(iter(open_data(_npy(tmp_path / "d.npy", header, bytes(24)), ONE)))
+
+
+def test_a_small_file_is_not_unpacked_into_a_large_sample(tmp_path: Path) -> None:
+    """10 GB of zeros in 10 MB: their header is all that is read."""
+    name = tmp_path / "bomb.npz"
+    claimed = (1, 10 << 30)
+    with zipfile.ZipFile(name, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as file:
+        npy.write_array_header_1_0(file, {"descr": "|i1", "fortran_order": False, "shape": claimed})
+        file.write(bytes(1 << 20))
+    with pytest.raises(DataError, match=r"one sample of it takes 10\.7 GB"):
+        open_data(name, [Input("x", np.dtype(np.int8), (None, None))])

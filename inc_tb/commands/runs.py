@@ -9,6 +9,7 @@ from inc_tb.data import split_function
 from inc_tb.errors import IncTbError, UsageError
 from inc_tb.frameworks.registry import framework_of
 from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.store.eventfile import readable_run
 
 
 def name_of(model: str) -> str:
@@ -24,7 +25,13 @@ def run_folder(logdir: Path, run: str | None, name: str = "", option: str = "--r
         parts = Path(run).parts
         if not parts or Path(run).is_absolute() or ".." in parts:
             raise UsageError(f"{option} {run}: expected a name below the logdir, such as trial-001.")
+        if run != readable_run(run):
+            raise UsageError(
+                f"{option} {run!a}: TensorBoard's fast loader cannot read names with double quotes, backslashes or "
+                f"control characters; expected one such as {readable_run(run)}."
+            )
         return logdir / run
+    name = readable_run(name)
     folder, count = logdir / name, 1
     while folder.exists():
         count += 1

@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from inc_tb.frameworks.boundary import reading_models
 from inc_tb.frameworks.memory import default_budget
 from inc_tb.frameworks.ops import Array, Batch, Input
 from inc_tb.frameworks.protocols import Adapter, Quantizer, Switchable, Timer
@@ -28,19 +29,24 @@ def open_pair(
     """The adapter for a reference and its quantized model, which runs `batch_size` samples at once, or what fits."""
     framework = framework_of_both(reference, quantized, "compare")
     budget = default_budget() if memory_budget is None else memory_budget
-    adapter = framework.open_pair(reference, quantized, memory_budget=budget)
+    with reading_models(reference, quantized):
+        adapter = framework.open_pair(reference, quantized, memory_budget=budget)
     adapter.samples_at_once = batch_size
     return adapter
 
 
 def open_switches(reference: Any, quantized: Any) -> Switchable:
     """The same pair as one model whose quantization can be switched on and off."""
-    return framework_of_both(reference, quantized, "probe").open_switches(reference, quantized)
+    framework = framework_of_both(reference, quantized, "probe")
+    with reading_models(reference, quantized):
+        return framework.open_switches(reference, quantized)
 
 
 def name_twins(reference: Any, quantized: Any, batch: Batch) -> dict[str, list[str]]:
     """Op of the quantized model -> ops of the reference that it stands for."""
-    return framework_of_both(reference, quantized, "compare").name_twins(reference, quantized, batch)
+    framework = framework_of_both(reference, quantized, "compare")
+    with reading_models(reference, quantized):
+        return framework.name_twins(reference, quantized, batch)
 
 
 def open_timer(model: Any, batch: Batch, threads: int | None = None, like: Any = None) -> Timer:
@@ -48,7 +54,8 @@ def open_timer(model: Any, batch: Batch, threads: int | None = None, like: Any =
 
     `like` is a model whose ops are ops here, too, whatever is inside of them.
     """
-    return framework_of(model).open_timer(model, batch, threads, like)
+    with reading_models(model):
+        return framework_of(model).open_timer(model, batch, threads, like)
 
 
 def default_quantizer(model: Any, settings: Mapping[str, Any] | None = None) -> Quantizer:
@@ -60,22 +67,32 @@ def default_quantizer(model: Any, settings: Mapping[str, Any] | None = None) -> 
 
 def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]]) -> Any:
     """The model as the tool of its framework quantizes it to these ranges of its tensors."""
-    return framework_of(model).quantize_to_ranges(model, ranges)
+    with reading_models(model):
+        return framework_of(model).quantize_to_ranges(model, ranges)
 
 
 def read_inputs(model: Any) -> Sequence[Input]:
     """What a model takes."""
-    return framework_of(model).read_inputs(model)
+    with reading_models(model):
+        return framework_of(model).read_inputs(model)
 
 
 def open_results(model: Any) -> Callable[[Batch], list[Array]]:
     """A function that gives the results of a model, run with the kernels that ship."""
-    return framework_of(model).open_results(model)
+    with reading_models(model):
+        run = framework_of(model).open_results(model)
+
+    def results(batch: Batch) -> list[Array]:
+        with reading_models(model):
+            return run(batch)
+
+    return results
 
 
 def digest_model(model: Any) -> str:
     """The same for the same model only."""
-    return framework_of(model).digest_model(model)
+    with reading_models(model):
+        return framework_of(model).digest_model(model)
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -86,12 +103,15 @@ def is_same(one: Any, other: Any) -> bool:
         and Path(one).resolve() == Path(other).resolve()
     ):
         return True
-    return one is other or framework_of_both(one, other, "compare").is_same(one, other)
+    framework = framework_of_both(one, other, "compare")
+    with reading_models(one, other):
+        return one is other or framework.is_same(one, other)
 
 
 def measure_size(model: Any) -> float:
     """Kilobytes that a model takes on disk, or its parameters and buffers in memory."""
-    return framework_of(model).measure_size(model)
+    with reading_models(model):
+        return framework_of(model).measure_size(model)
 
 
 def save_model(model: Any, target: Path) -> None:
@@ -101,4 +121,5 @@ def save_model(model: Any, target: Path) -> None:
 
 def read_graph(model: Any) -> list[GraphNode]:
     """The ops of one model and what they read."""
-    return framework_of(model).read_graph(model)
+    with reading_models(model):
+        return framework_of(model).read_graph(model)

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 from inc_tb.errors import DataError
 
 LARGEST_TRACE = 2 << 30
-"""Bytes of a trace that is read; a packed file may hold anything."""
+"""Bytes of a trace that is read."""
+_SPARE_BYTES, _MOST_TO_ONE = 16 << 20, 40
+"""A packed trace is read up to the first, a large one up to so many times its size: traces pack 20 to 1."""
 LONGEST_US = 9e12
 """104 days; more picoseconds do not fit an XPlane."""
 LATEST_US = 1e17
@@ -85,10 +87,17 @@ def _unpacked(path: Path, content: bytes) -> tuple[str, bool]:
     is_whole = True
     if content.startswith(b"\x1f\x8b"):
         unpacker = zlib.decompressobj(wbits=31)
+        most = min(LARGEST_TRACE, _SPARE_BYTES + _MOST_TO_ONE * len(content))
+        packed_mb = len(content) / 1e6
         try:
-            content = unpacker.decompress(content, LARGEST_TRACE + 1)
+            content = unpacker.decompress(content, most + 1)
         except zlib.error as error:
             raise DataError(f"{path}: is damaged ({error}); expected a .json.gz that gunzip takes.") from error
+        if most < len(content) <= LARGEST_TRACE:
+            raise DataError(
+                f"{path}: {packed_mb:.3g} MB unpack to more than {most / 1e6:,.0f} MB, which no trace does. If it is "
+                "one nevertheless, unpack it first."
+            )
         is_whole = unpacker.eof
     if len(content) > LARGEST_TRACE:
         raise DataError(f"{path}: holds over {LARGEST_TRACE >> 30} GiB; expected a trace of few runs. Profile fewer.")

@@ -11,6 +11,7 @@ import numpy as np
 
 from inc_tb.data import as_batch
 from inc_tb.errors import DataError, OutOfMemoryError
+from inc_tb.frameworks.boundary import reading_models
 from inc_tb.frameworks.ops import Array, Batch, Op, Pair, Role
 from inc_tb.frameworks.protocols import Adapter
 from inc_tb.frameworks.registry import describe
@@ -61,18 +62,19 @@ def _collect(
             batch = as_batch(given, inputs)
             if any(array.ndim and not len(array) for array in batch.values()):
                 continue  # without samples
-            if not is_open:
-                is_open = True
-                adapter.trace(batch)
-                if check is not None:
-                    check(adapter.ops(), batch)
-                collector.set_ops(adapter.ops())
-                watch.set_ops(adapter.ops())
-                collector.add(adapter.weights())
             size = next((len(array) for array in batch.values() if array.ndim), 1)
-            by_sample.begin(batch, size)
-            collector.add(watch.of_batch(batch, adapter.run(batch)))
-            by_sample.end()
+            with reading_models():
+                if not is_open:
+                    is_open = True
+                    adapter.trace(batch)
+                    if check is not None:
+                        check(adapter.ops(), batch)
+                    collector.set_ops(adapter.ops())
+                    watch.set_ops(adapter.ops())
+                    collector.add(adapter.weights())
+                by_sample.begin(batch, size)
+                collector.add(watch.of_batch(batch, adapter.run(batch)))
+                by_sample.end()
             samples += size
             if progress is not None:
                 progress(samples)

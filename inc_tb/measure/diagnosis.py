@@ -27,6 +27,8 @@ from inc_tb.records import (
 from inc_tb.shown import Shown, above
 
 VERDICTS = ("bad", "watch", "ok", "")
+META = ("reference", "quantized", "framework", "samples", "notes")
+"""What is stored beside the op table."""
 _RANKS = ("sensitivity", "added_sqnr_db", "total_sqnr_db", "w_sqnr_db", "a_inc_mse", "w_inc_mse")
 _OF_WEIGHTS = ("w_sqnr_db", "w_inc_mse")
 
@@ -109,7 +111,7 @@ class Diagnosis(Shown):
 
     @property
     def meta(self) -> dict[str, Any]:
-        told = {name: getattr(self, name) for name in ("reference", "quantized", "framework", "samples", "notes")}
+        told = {name: getattr(self, name) for name in META}
         return told if self.origin is None else {**told, "origin": self.origin}
 
     def worst(self, top: int | None = None, sort: str = "added_sqnr_db") -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
@@ -144,5 +144,6 @@ def stored_profile(rows: list[ProfileRow], meta: Mapping[str, Any]) -> Profile:
     """What was logged: rows, and the `meta` beside them."""
     total = meta.get("total") or {"op": "", "fp32_us": meta.get("fp32_total_us"), "int8_us": meta.get("int8_total_us")}
     speeds = msgspec.convert(meta.get("benchmark", []), list[Speed])
-    plain = {name: meta[name] for name in _PLAIN if name in meta}
+    types = get_type_hints(Profile)
+    plain = {name: msgspec.convert(meta[name], types[name]) for name in _PLAIN if name in meta}
     return Profile(rows, msgspec.convert(total, ProfileRow), **plain, benchmark=speeds)

@@ -18,6 +18,7 @@ from inc_tb.records.codec import (
     encode_table,
     read_header,
 )
+from inc_tb.records.packed import check_claim
 from inc_tb.records.rows import (
     ChannelRow,
     Effect,
@@ -40,6 +41,6 @@ __all__ = [
     "CHUNKED", "PLUGIN", "ROWS_PER_CHUNK", "ROW_KINDS", "VERSION", "Cell", "ChannelRow", "Column", "Effect",
     "GraphNode", "Header", "HistogramRow", "Kind", "OpTable", "Origin", "ProfileRow", "Recipe", "RecordError",
     "Rewrite", "RowKind", "SampleRow", "Span", "Suggestion", "TokenMean", "TokenText", "Tokens", "Trial",
-    "WorstToken", "brief", "check_element", "checksum", "decode_rows", "decode_table", "encode_rows", "encode_table",
-    "listed", "plural", "read_header", "short_repr", "storable_text", "to_json", "without_middle",
+    "WorstToken", "brief", "check_claim", "check_element", "checksum", "decode_rows", "decode_table", "encode_rows",
+    "encode_table", "listed", "plural", "read_header", "short_repr", "storable_text", "to_json", "without_middle",
 ]  # fmt: skip

@@ -11,9 +11,7 @@ that UTF-8 cannot hold becomes its escape.
 
 from __future__ import annotations
 
-import gzip
 import math
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, cast, get_args
 
@@ -22,7 +20,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from inc_tb.errors import RecordError
+from inc_tb.errors import RecordError, reading
+from inc_tb.records.packed import LARGEST_ELEMENT, LARGEST_LOOSE_ELEMENT, pack, unpacked
 from inc_tb.records.rows import ChannelRow, GraphNode, HistogramRow, ProfileRow, SampleRow, Suggestion, Trial
 from inc_tb.records.table import Column, OpTable
 from inc_tb.records.text import storable_text, to_json
@@ -36,6 +35,8 @@ ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)
 ROWS_PER_CHUNK = 32
 CHUNKED: frozenset[RowKind] = frozenset({"histograms", "channels"})
 """Read for one op at a time; the others are read whole, so they are one chunk."""
+_LOOSE: frozenset[RowKind] = frozenset({"suggestions", "trial"})
+"""They hold evidence and settings, which may be anything."""
 
 Row = TypeVar("Row", HistogramRow, ChannelRow, Suggestion, GraphNode, Trial, ProfileRow, Tokens, SampleRow)
 Decoded = TypeVar("Decoded")
@@ -64,7 +65,7 @@ class Header(msgspec.Struct, omit_defaults=True):
 
 def encode_table(table: OpTable, meta: Mapping[str, Any]) -> list[bytes]:
     columns = [msgspec.structs.replace(c, stored=_number_type(c, table[c.name])) for c in table.columns]
-    elements = [_zip(_encode_column(c, table[c.name], table.own_reasons(c.name))) for c in columns]
+    elements = [pack(_encode_column(c, table[c.name], table.own_reasons(c.name))) for c in columns]
     return [_header("ops", table.count, elements, columns=columns, meta=dict(meta)), *elements]
 
 
@@ -73,8 +74,8 @@ def decode_table(blobs: Sequence[bytes]) -> tuple[OpTable, dict[str, Any]]:
 
     def table() -> OpTable:
         arrays, reasons = [], {}
-        for column, element in zip(header.columns, elements, strict=True):
-            array, why = _decode_column(column, gzip.decompress(element), header.rows)
+        for column, data in zip(header.columns, unpacked(elements), strict=True):
+            array, why = _decode_column(column, data, header.rows)
             arrays.append(array)
             if why:
                 reasons[column.name] = why
@@ -97,14 +98,15 @@ def encode_rows(kind: RowKind, rows: Sequence[Row], meta: Mapping[str, Any] | No
         chunks[-1] += group
         if kind in CHUNKED:
             index[op] = len(chunks)
-    elements: list[bytes] = [_zip(to_json(chunk)) for chunk in chunks]
+    elements: list[bytes] = [pack(to_json(chunk)) for chunk in chunks]
     return [_header(kind, len(rows), elements, index=index, meta=dict(meta or {})), *elements]
 
 
 def decode_rows(kind: RowKind, blobs: Sequence[bytes]) -> list[Any]:
     _, elements = _open(kind, blobs)
     decode = _DECODERS[kind].decode
-    return _read(kind, lambda: [row for element in elements for row in decode(gzip.decompress(element))])
+    largest = LARGEST_LOOSE_ELEMENT if kind in _LOOSE else LARGEST_ELEMENT
+    return _read(kind, lambda: [row for data in unpacked(elements, largest) for row in decode(data)])
 
 
 def read_header(kind: Kind, blob: bytes) -> Header:
@@ -153,10 +155,6 @@ def _storable(row: Row) -> Row:
     return row
 
 
-def _zip(data: bytes) -> bytes:
-    return gzip.compress(data, compresslevel=4, mtime=0)
-
-
 def _header(kind: Kind, rows: int, elements: Sequence[bytes], **more: Any) -> bytes:
     return _seal(to_json(Header(VERSION, kind, rows, [checksum(e) for e in elements], **more)))
 
@@ -182,10 +180,8 @@ def _damaged(kind: str) -> RecordError:
 
 
 def _read(kind: Kind, decode: Callable[[], Decoded]) -> Decoded:
-    try:
+    with reading(RecordError, f"the {kind} record", "cannot be read", "Log the run again."):
         return decode()
-    except (ValueError, IndexError, RecursionError, OSError, EOFError, zlib.error) as error:
-        raise RecordError(f"the {kind} record cannot be read ({error}). Log the run again.") from error
 
 
 def _number_type(column: Column, array: npt.NDArray[Any]) -> Literal["f8", "f4"]:
@@ -236,5 +232,6 @@ def _from_ranges(nulls: Mapping[str, Sequence[tuple[int, int]]], rows: int) -> l
     found = [""] * rows if nulls else []
     for reason, ranges in nulls.items():
         for start, stop in ranges:
-            found[start:stop] = [reason] * (stop - start)
+            for row in range(max(start, 0), min(stop, rows)):
+                found[row] = reason
     return found

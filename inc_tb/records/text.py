@@ -17,7 +17,7 @@ _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 4
 _SHORT.maxstring = _SHORT.maxother = 80
 
 
-def listed(names: Iterable[str], most: int = 6) -> str:
+def listed(names: Iterable[object], most: int = 6) -> str:
     """Names in a sentence: each once, and no more than so many."""
     some = list(dict.fromkeys(map(str, names)))
     return ", ".join(some[:most]) + (f" and {len(some) - most} more" if len(some) > most else "")

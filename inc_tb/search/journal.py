@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from inc_tb.errors import DataError
+from inc_tb.errors import DataError, reading
 
 
 class Journal:
@@ -50,13 +50,7 @@ def _whole_lines(path: Path) -> Iterator[dict[str, Any]]:
         return
     *lines, _ = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
-        try:
-            found = msgspec.json.decode(line)
-        except msgspec.DecodeError as error:
-            raise DataError(
-                f"{path}: line {number} is damaged ({error}); expected one JSON object a line. "
-                "Start anew with another --logdir."
-            ) from error
-        if not isinstance(found, dict):
-            raise DataError(f"{path}: line {number} is damaged; expected one JSON object a line.")
+        what_to_do = "Expected one JSON object a line. Start anew with another --logdir."
+        with reading(DataError, path, f"line {number} is damaged", what_to_do):
+            found = msgspec.json.decode(line, type=dict[str, Any])
         yield found

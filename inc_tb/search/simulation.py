@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from inc_tb.data import cut, digest, take
-from inc_tb.errors import OutOfMemoryError
+from inc_tb.errors import DataError, OutOfMemoryError, reading
+from inc_tb.frameworks.boundary import reading_models
 from inc_tb.frameworks.feeds import count_rows
 from inc_tb.frameworks.ops import Array
 from inc_tb.frameworks.protocols import Outputs, Switchable
@@ -33,7 +34,8 @@ class Simulation:
         self.model = model
         self.batches = take(batches, samples, model.inputs)
         self._data = digest(self.batches)
-        model.trace(self.batches[0])
+        with reading_models():
+            model.trace(self.batches[0])
         self.notes: list[str] = []
         outputs = self._first_outputs()
         self.scores = [[np.asarray(a) for a in out.scores] for out in outputs]
@@ -55,7 +57,8 @@ class Simulation:
     def _first_outputs(self) -> list[Outputs]:
         """Where memory runs out, in smaller batches, which are kept."""
         try:
-            return [self.model.run(batch, ()) for batch in self.batches]
+            with reading_models():
+                return [self.model.run(batch, ()) for batch in self.batches]
         except (MemoryError, OutOfMemoryError):
             size = max(count_rows(batch) for batch in self.batches)
             smaller = [part for batch in self.batches for part in cut(batch, max(1, size // 2), self.model.inputs)]
@@ -74,8 +77,9 @@ class Simulation:
             journal.clear()
             journal.add(mark)
             lines = [mark]
-        for line in lines[1:]:
-            self._known[frozenset(names[i] for i in line["on"])] = np.array(line["errors"])
+        with reading(DataError, journal.path, "is damaged", "Delete it; what it holds is measured anew."):
+            for line in lines[1:]:
+                self._known[frozenset(names[i] for i in line["on"])] = np.array(line["errors"], float)
         self._journal = journal
 
     def errors(self, on: Collection[str]) -> Errors:
@@ -83,7 +87,8 @@ class Simulation:
         key = frozenset(on)
         if key not in self._known:
             pairs = zip(self.batches, self.scores, strict=True)
-            found = [batch_errors(self.model.run(batch, key).scores, own, self._measures) for batch, own in pairs]
+            with reading_models():
+                found = [batch_errors(self.model.run(batch, key).scores, own, self._measures) for batch, own in pairs]
             self._known[key] = np.concatenate(found)
             self.evaluations += 1
             if self._journal is not None:
@@ -118,11 +123,12 @@ class Simulation:
     def compare(self) -> dict[str, Comparison]:
         """fp32, the simulation with everything on, and the quantized model itself with its fused kernels."""
         everything = [site.name for site in self.model.sites]
-        forms = {
-            "fp32": self.results,
-            "simulated": [self.model.run(batch, everything).results for batch in self.batches],
-            "real": [self.model.run_real(batch) for batch in self.batches],
-        }
+        with reading_models():
+            forms = {
+                "fp32": self.results,
+                "simulated": [self.model.run(batch, everything).results for batch in self.batches],
+                "real": [self.model.run_real(batch) for batch in self.batches],
+            }
         return {name: self.compared(results) for name, results in forms.items()}
 
     def compared(self, results: Sequence[Sequence[Array]]) -> Comparison:

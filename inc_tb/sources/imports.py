@@ -22,8 +22,9 @@ SOURCES: Sequence[Source] = (NeuralCompressor(), Profiles())
 
 def find_sources(path: Path) -> list[Found]:
     """At or below a path, named as the folders below it are."""
-    if not path.exists():
-        raise DataError(f"{path}: is not there; {_expected()}. Check the path.")
+    if not path.is_file() and not path.is_dir():
+        what = "is neither a file nor a folder" if path.exists() else "is not there"
+        raise DataError(f"{path}: {what}; {_expected()}. Check the path.")
     found: list[Found] = []
     for source in SOURCES:
         taken = {one.path for one in found}

@@ -83,6 +83,8 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _seems_a_trace(path: Path) -> bool:
+    if not path.is_file():  # a pipe would wait for somebody who writes
+        return False
     try:
         with path.open("rb") as file:
             beginning = file.read(_BEGINNING)

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from inc_tb.records import GraphNode
 from inc_tb.sources.imported import Imported
+from inc_tb.store.eventfile import readable_run
 
 _ENDINGS = (".gz", ".json", ".trace", ".pt", ".log", ".txt")
 
@@ -54,4 +55,4 @@ def name_of(path: Path) -> str:
 
 
 def storable(name: str) -> str:
-    return name.encode("utf-8", "replace").decode().strip(".") or "imported"
+    return readable_run(name.encode("utf-8", "replace").decode()).strip(".") or "imported"

@@ -31,7 +31,7 @@ def read_torch(trace: Trace) -> Traced:
     if any(e.category == "kernel" for e in trace.events):
         notes.append("the times are those of the CPU: what kernels on a GPU take is not counted")
     inside = in_windows([*ops, *around], windows)
-    executions = [innermost(events, _kernel) for events in inside]
+    executions = [innermost(events, _kernel, _place) for events in inside]
     notes.append("the time of an op is its own, without the ops that it calls; the profiler's is part of it")
     is_quantized = any(_INTEGER.match(e.name) for e in ops)
     return Traced("torch", windows, executions, is_quantized, kept_slices(inside, lambda e: e.name), None, notes)
@@ -64,8 +64,11 @@ def _is_place(event: TraceEvent) -> bool:
     return is_module or (event.category == "user_annotation" and not _STEP.match(event.name))
 
 
-def _kernel(event: TraceEvent, around: Sequence[TraceEvent]) -> Kernel | None:
+def _place(event: TraceEvent) -> str:
+    return event.name.removeprefix(_MODULE) if _is_place(event) else ""
+
+
+def _kernel(event: TraceEvent, place: str) -> Kernel | None:
     if not _is_op(event):
         return None
-    place = next((e.name.removeprefix(_MODULE) for e in reversed(around) if _is_place(e)), "")
     return Kernel(f"{place}/{event.name}" if place else event.name, event.name, ())

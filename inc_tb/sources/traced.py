@@ -82,17 +82,19 @@ def in_windows(events: Sequence[TraceEvent], windows: Sequence[Window]) -> list[
 
 
 def innermost(
-    events: Sequence[TraceEvent], kernel_of: Callable[[TraceEvent, Sequence[TraceEvent]], Kernel | None]
+    events: Sequence[TraceEvent],
+    kernel_of: Callable[[TraceEvent, str], Kernel | None],
+    place_of: Callable[[TraceEvent], str] = lambda _: "",
 ) -> list[Execution]:
     """Each moment of a thread counts for the innermost of the events around it.
 
-    `kernel_of` gets an event and those around it, the outermost first; what it gives no kernel for takes no time from
-    others.
+    `place_of` tells the name of an event that is a place in the model; `kernel_of` gets an event and the innermost
+    place around it, and what it gives no kernel for takes no time from others.
     """
     by_thread: dict[str, list[TraceEvent]] = defaultdict(list)
     for event in events:
         by_thread[event.thread].append(event)
-    found = [execution for on_thread in by_thread.values() for execution in _of_thread(on_thread, kernel_of)]
+    found = [execution for on_thread in by_thread.values() for execution in _of_thread(on_thread, kernel_of, place_of)]
     return sorted(found, key=lambda execution: execution.start_us)
 
 
@@ -101,6 +103,10 @@ class _Open:
     event: TraceEvent
     kernel: Kernel | None
     counted_until: float
+    place: str
+    """It, or the innermost around it that is one."""
+    holder: _Open | None = None
+    """The innermost around it that has a kernel."""
 
     @property
     def end_us(self) -> float:
@@ -113,7 +119,9 @@ class _Open:
 
 
 def _of_thread(
-    events: Sequence[TraceEvent], kernel_of: Callable[[TraceEvent, Sequence[TraceEvent]], Kernel | None]
+    events: Sequence[TraceEvent],
+    kernel_of: Callable[[TraceEvent, str], Kernel | None],
+    place_of: Callable[[TraceEvent], str],
 ) -> Iterator[Execution]:
     around: list[_Open] = []
     for event in sorted(events, key=lambda e: (e.start_us, -e.duration_us)):
@@ -121,8 +129,10 @@ def _of_thread(
         middle = event.start_us + event.duration_us / 2
         while around and around[-1].end_us <= middle:
             yield from _closed(around.pop())
-        opened = _Open(event, kernel_of(event, [o.event for o in around]), event.start_us)
-        parent = next((o for o in reversed(around) if o.kernel is not None), None)
+        outer = around[-1] if around else None
+        place = outer.place if outer is not None else ""
+        parent = outer.holder if outer is not None and outer.kernel is None else outer
+        opened = _Open(event, kernel_of(event, place), event.start_us, place_of(event) or place, parent)
         if opened.kernel is not None and parent is not None:
             if event.start_us > parent.counted_until:
                 yield parent.count(event.start_us)

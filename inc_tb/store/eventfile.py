@@ -88,9 +88,10 @@ def _new_file(folder: Path, suffix: str, mark: str) -> FileIO:
 def read_events(path: Path) -> Iterator[Event]:
     """The events of a file up to where it ends or is damaged, leaving out those of which nobody can make sense."""
     with path.open("rb") as file:
+        whole = os.fstat(file.fileno()).st_size
         while len(header := file.read(_HEADER.size)) == _HEADER.size:
             length, checksum = _HEADER.unpack(header)
-            if checksum != _masked(header[:8]):
+            if checksum != _masked(header[:8]) or length > whole - file.tell():
                 return
             data, footer = file.read(length), file.read(_FOOTER.size)
             if len(footer) < _FOOTER.size or _FOOTER.unpack(footer)[0] != _masked(data):
@@ -100,6 +101,11 @@ def read_events(path: Path) -> Iterator[Event]:
             except DecodeError:  # such as a foreign writer's tag that is no UTF-8
                 continue
             yield event
+
+
+def readable_run(name: str) -> str:
+    """The name of a run as TensorBoard's fast loader can read it: it fails at whatever JSON has to escape."""
+    return "".join("_" if c in '"\\' or ord(c) < ord(" ") else c for c in name)
 
 
 def event_files(folder: Path) -> list[Path]:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import msgspec
 
 from inc_tb import records
-from inc_tb.errors import DataError, RecordError
+from inc_tb.errors import DataError, RecordError, reading
 from inc_tb.measure.by_sample import BySample
-from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.measure.diagnosis import META, Diagnosis
 from inc_tb.profiling.profile import Profile, stored_profile
-from inc_tb.records import OpTable, Origin, Suggestion, Trial, brief, plural
+from inc_tb.records import OpTable, Suggestion, Trial, brief, plural
 from inc_tb.shown import Shown, above
 from inc_tb.store.encoded import OF_DIAGNOSIS, tag_of
 from inc_tb.store.eventfile import event_files, read_events
 from inc_tb.store.remote import fetched, is_remote
 
 Wanted = TypeVar("Wanted")
+_AGAIN = "Log the run again."
 
 
 @dataclass(repr=False)
@@ -118,19 +119,27 @@ def _load(folder: Path, name: str) -> Run:
     standing: dict[str, list[bytes]] = {}
     for step, tags in sorted(stored.items()):
         standing.update(tags)
-        if tag_of("ops") in tags:
-            found.diagnoses[step] = _decode_diagnosis(standing)
-            found.diagnoses[step].logged = folder
-        if tag_of("trial") in tags:
-            found.trials.update((step, trial) for trial in records.decode_rows("trial", tags[tag_of("trial")]))
-        if tag_of("profile") in tags:
-            blobs = tags[tag_of("profile")]
-            rows = records.decode_rows("profile", blobs)
-            found.profiles[step] = stored_profile(rows, records.read_header("profile", blobs[0]).meta)
-            found.profiles[step].logged = folder
+        with reading(RecordError, f"{folder}, step {step}", "something else than is stored there", _AGAIN):
+            _decode(found, step, tags, standing)
     if not stored:
         raise RecordError(f"{name}: its event files hold no quantization records; expected a run written by inc-tb.")
     return found
+
+
+def _decode(
+    found: Run, step: int, tags: Mapping[str, Sequence[bytes]], standing: Mapping[str, Sequence[bytes]]
+) -> None:
+    """What a step has written; a diagnosis of it also has what stands from before."""
+    if tag_of("ops") in tags:
+        found.diagnoses[step] = _decode_diagnosis(standing)
+        found.diagnoses[step].logged = Path(found.name)
+    if tag_of("trial") in tags:
+        found.trials.update((step, trial) for trial in records.decode_rows("trial", tags[tag_of("trial")]))
+    if tag_of("profile") in tags:
+        blobs = tags[tag_of("profile")]
+        rows = records.decode_rows("profile", blobs)
+        found.profiles[step] = stored_profile(rows, records.read_header("profile", blobs[0]).meta)
+        found.profiles[step].logged = Path(found.name)
 
 
 def _decode_diagnosis(tags: Mapping[str, Sequence[bytes]]) -> Diagnosis:
@@ -143,10 +152,11 @@ def _decode_diagnosis(tags: Mapping[str, Sequence[bytes]]) -> Diagnosis:
     parts["tokens"] = next(iter(parts.get("tokens", ())), None)
     if tag_of("samples") in tags:
         parts["by_sample"] = _decode_samples(tags[tag_of("samples")])
-    if "origin" in meta:
-        meta["origin"] = _converted("ops", meta["origin"], Origin)
-    known = {f.name for f in fields(Diagnosis)}
-    return Diagnosis(table, **parts, **{name: value for name, value in meta.items() if name in known})
+    if "name" not in table or table.column("name").type != "text":
+        raise ValueError("the op table has no names")
+    types = get_type_hints(Diagnosis)
+    about = {name: _converted("ops", meta[name], types[name]) for name in (*META, "origin") if name in meta}
+    return Diagnosis(table, **parts, **about)
 
 
 def _decode_samples(blobs: Sequence[bytes]) -> BySample:
@@ -159,4 +169,4 @@ def _converted(kind: str, value: Any, wanted: type[Wanted]) -> Wanted:
     try:
         return msgspec.convert(value, wanted)
     except msgspec.ValidationError as error:
-        raise RecordError(f"the {kind} record cannot be read ({error}). Log the run again.") from error
+        raise RecordError(f"the {kind} record: cannot be read ({error}). Log the run again.") from error

@@ -24,7 +24,7 @@ from inc_tb.profiling.traces import write_traces
 from inc_tb.records import Trial
 from inc_tb.store import dashboards
 from inc_tb.store.encoded import diagnosis_records, profile_record, tag_of, trial_record
-from inc_tb.store.eventfile import EventFile, event_files, read_events
+from inc_tb.store.eventfile import EventFile, event_files, read_events, readable_run
 from inc_tb.store.remote import Mirror, is_remote, mirror_of_run
 from inc_tb.store.workspace import alone, make_newest, put_tables
 
@@ -63,6 +63,12 @@ class SummaryWriter:
         self._curves = set(self._last_step)
         self._whole = whole
         self._file = EventFile(self.logdir, whole=whole)
+        if readable_run(self.logdir.name) != self.logdir.name:
+            warnings.warn(
+                f"{self.logdir}: TensorBoard's fast loader cannot read runs with double quotes, backslashes or control "
+                f"characters in their names. Log to {readable_run(self.logdir.name)} instead.",
+                stacklevel=2,
+            )
         self._graph: Event | None = None
         self._reference: tuple[Path, str] | None = None
         self._diagnosis: Diagnosis | None = None

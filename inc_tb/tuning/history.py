@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from inc_tb.errors import DataError, UsageError
+from inc_tb.errors import DataError, UsageError, reading
 from inc_tb.records import Trial, plural
 from inc_tb.search.journal import Journal
 
@@ -18,7 +18,17 @@ _UNTOLD = {"random_seed": 0, "minimize": "ops", "rewrite": False}
 """What older tunings do not tell, as it was for them."""
 
 
+class _Given(msgspec.Struct, omit_defaults=True):
+    """Where the model and the data of a tuning came from, as far as these were places."""
+
+    model: str | None = None
+    calibration: str | None = None
+    samples: int | None = None
+
+
 class _Line(msgspec.Struct):
+    about: dict[str, Any] = {}
+    given: _Given = msgspec.field(default_factory=_Given)
     key: str = ""
     trial: Trial | None = None
     baseline: float | None = None
@@ -28,12 +38,10 @@ class _Line(msgspec.Struct):
 
 
 def _read(line: dict[str, Any], path: Path) -> _Line:
-    try:
+    with reading(DataError, path, "is damaged", "Start anew with another --logdir."):
         found = msgspec.convert(line, _Line)
         if found.trial is not None and not found.key:
-            raise msgspec.ValidationError("a trial without a key")
-    except msgspec.ValidationError as error:
-        raise DataError(f"{path}: is damaged ({error}). Start anew with another --logdir.") from error
+            raise ValueError("a trial without a key")
     return found
 
 
@@ -42,7 +50,7 @@ class History:
 
     def __init__(self, logdir: Path, about: Mapping[str, Any], given: Mapping[str, Any], *, resume: bool) -> None:
         self._journal = Journal(logdir / FILE)
-        lines = list(self._journal)
+        lines = [_read(line, logdir / FILE) for line in self._journal]
         asked = msgspec.json.decode(msgspec.json.encode({"version": 1, **about}))
         self._header: dict[str, Any] | None = None
         if not lines:
@@ -53,23 +61,22 @@ class History:
                 )
             self._header = {"about": asked, "given": dict(given)}
         elif not resume:
-            trials = plural(sum("trial" in line for line in lines), "trial")
+            trials = plural(sum(line.trial is not None for line in lines), "trial")
             raise UsageError(
                 f"{logdir} holds a tuning with {trials} already. Go on with it with --resume (resume=True), or "
                 "give another --logdir."
             )
-        elif {**_UNTOLD, **(before := lines[0].get("about", {}))} != {**_UNTOLD, **asked}:
+        elif {**_UNTOLD, **(before := lines[0].about)} != {**_UNTOLD, **asked}:
             before = {**_UNTOLD, **before}
             differs = [name for name in asked if before.get(name) != asked[name]]
             raise UsageError(
                 f"{logdir} holds a tuning that differs in {' and '.join(differs)}; expected the same as before. "
                 "Give the same arguments to resume it, or another --logdir."
             )
-        read = [_read(line, logdir / FILE) for line in lines]
-        self._trials = {line.key: line.trial for line in read if line.trial is not None}
-        self.baseline: float | None = next((line.baseline for line in read if line.baseline is not None), None)
-        self.baseline_objectives = next((line.objectives for line in read if line.baseline is not None), {})
-        self.saved = next((line.saved for line in reversed(read) if line.saved), "")
+        self._trials = {line.key: line.trial for line in lines if line.trial is not None}
+        self.baseline: float | None = next((line.baseline for line in lines if line.baseline is not None), None)
+        self.baseline_objectives = next((line.objectives for line in lines if line.baseline is not None), {})
+        self.saved = next((line.saved for line in reversed(lines) if line.saved), "")
 
     def trial(self, key: str) -> Trial | None:
         return self._trials.get(key)
@@ -96,14 +103,13 @@ class History:
 
 def find_trial(logdir: Path, name: str) -> tuple[Trial, dict[str, Any]]:
     """A trial of a tuning by its name, and where the tuning's model and data came from."""
-    lines = list(Journal(logdir / FILE))
+    lines = [_read(line, logdir / FILE) for line in Journal(logdir / FILE)]
     if not lines:
         raise DataError(f"{logdir}: holds no tuning; expected a folder that inc-tb tune has written ({FILE}).")
-    read = [_read(line, logdir / FILE).trial for line in lines]
-    trials = {trial.name: trial for trial in read if trial is not None}
+    trials = {line.trial.name: line.trial for line in lines if line.trial is not None}
     if name not in trials:
         close = difflib.get_close_matches(name, trials, n=3) or list(trials)[-3:]
         raise UsageError(
             f"{name}: no such trial in {logdir}; expected one of its {len(trials)}, such as {', '.join(close)}."
         )
-    return trials[name], lines[0].get("given", {})
+    return trials[name], msgspec.to_builtins(lines[0].given)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from inc_tb.errors import IncTbError
+from inc_tb.errors import DataError, IncTbError, reading
 from inc_tb.frameworks.ops import Batch, Macs
 from inc_tb.frameworks.registry import framework_of
 from inc_tb.measure.diagnosis import Diagnosis
@@ -50,7 +50,8 @@ class Pricing:
     def __init__(self, reference: Any, batch: Batch, minimize: str, memory: Path) -> None:
         self._reference, self._batch, self._minimize = reference, batch, minimize
         self._journal = Journal(memory)
-        self._known = {line["about"]: line["found"] for line in self._journal}
+        with reading(DataError, memory, "is damaged", "Delete it; what it holds is measured anew."):
+            self._known = {line["about"]: line["found"] for line in self._journal}
         self._macs: Mapping[str, Macs] | None = None
 
     def is_faster(self, about: str, made: Callable[[], Sequence[Any]]) -> bool:

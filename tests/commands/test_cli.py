@@ -12,6 +12,7 @@ import pytest
 import inc_tb
 from inc_tb.measure.op_table import COLUMNS
 from tests.digits import DATA, digits
+from tests.waiting import PATIENCE_S
 
 
 def run(*arguments: object, cwd: Path, columns: int = 100) -> subprocess.CompletedProcess[str]:
@@ -276,3 +277,25 @@ def _other_network(folder: Path) -> Path:
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     onnx.save(model, folder / "other.onnx")
     return folder / "other.onnx"
+
+
+INTERRUPTED = """
+import sys
+
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "inc_tb.commands.tune":
+            raise KeyboardInterrupt
+
+
+sys.meta_path.insert(0, Interrupt())
+from inc_tb.start import main
+main()
+"""
+
+
+def test_ctrl_c_while_it_starts_is_one_line() -> None:
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "inc-tb: interrupted\n")

@@ -31,6 +31,7 @@ from inc_tb.records import (
     Suggestion,
     Trial,
 )
+from tests.hostile import gzip_bomb, sealed
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ODD = 'naïve "quoted" \\ 日本 \x00\n\t 🙂 \u2028 </script>'
@@ -59,13 +60,6 @@ def small_table() -> list[bytes]:
         {"name": ODD, "x": 1.5}, {"name": "b", "x": "not measured"}, {"name": "c", "x": math.nan},
     ]  # fmt: skip
     return records.encode_table(OpTable.from_rows(columns, rows), {"reference": "a.onnx", "samples": 3})
-
-
-def sealed(header: dict[str, Any]) -> bytes:
-    """The header as documented, made without the code under test."""
-    header.pop("checksum", None)
-    body = json.dumps(header, separators=(",", ":")).encode()
-    return b'{"checksum":"%08x",' % google_crc32c.value(body) + body[1:]
 
 
 def with_elements(blobs: Sequence[bytes], elements: Sequence[bytes], **changes: Any) -> list[bytes]:
@@ -353,11 +347,54 @@ class TestDamage:
             [name, b"not gzip"], [name, x[:-9]], [name, gzip.compress(b"short")], [name], [texts_out_of_range, x],
             [gzip.compress(b"\x04\0\0\0\xff\xff\xff\xff"), x], [gzip.compress(b""), x],
         ):  # fmt: skip
-            with pytest.raises(RecordError, match="the ops record cannot be read"):
+            with pytest.raises(RecordError, match="the ops record: cannot be read"):
                 records.decode_table(with_elements(table, elements))
         for content in (b"{}", b'[{"name":1}]', b'[{"name":"\xff"}]', b"[" * 100_000):
-            with pytest.raises(RecordError, match="the trial record cannot be read"):
+            with pytest.raises(RecordError, match="the trial record: cannot be read"):
                 records.decode_rows("trial", with_elements(rows, [gzip.compress(content)]))
+
+
+class TestBombs:
+    """Whatever an element unpacks to, no more of it is made than a log of ours could hold."""
+
+    @pytest.mark.parametrize("claimed", [None, 1000])
+    def test_a_column_of_ten_gigabytes(self, claimed: int | None) -> None:
+        table = small_table()
+        bomb = gzip_bomb(10 << 30, claimed=claimed)
+        assert len(bomb) < 11 << 20
+        with pytest.raises(RecordError, match=r"the ops record: cannot be read .* unpacks to more than 134 MB"):
+            records.decode_table(with_elements(table, [bomb, *table[2:]]))
+
+    def test_settings_may_hold_less_than_columns(self) -> None:
+        bomb = gzip_bomb(100 << 20)
+        row = records.encode_rows("trial", [Trial("t")])
+        with pytest.raises(RecordError, match="more than 24 MB"):  # 16 MiB, and 64 times its size
+            records.decode_rows("trial", with_elements(row, [bomb]))
+
+    def test_many_elements_are_not_more_than_one_may_be(self) -> None:
+        """Each stays below what a single one may unpack to, all of them do not stay below what a record may."""
+        part = gzip.compress(b"[" + b" " * (16 << 20) + b"]")
+        rows = records.encode_rows("histograms", [])
+        with pytest.raises(RecordError, match="unpacks to more than"):
+            records.decode_rows("histograms", with_elements(rows, [part] * 20))
+
+    def test_what_compresses_well_is_read(self) -> None:
+        """A million equal values are 8 MB in 8 kB."""
+        names = Column("name", type="text"), Column("x")
+        table = OpTable(names, [np.array(["op"] * 1_000_000, object), np.zeros(1_000_000)])
+        blobs = records.encode_table(table, {})
+        assert sum(map(len, blobs)) < 100_000
+        assert records.decode_table(blobs)[0].count == 1_000_000
+
+    def test_ranges_and_rows_that_are_claimed(self) -> None:
+        """Of version 1, which kept the reasons of empty cells in the header."""
+        columns = [{"name": "x", "nulls": {"why": [[-(2**60), 2**60]]}}]
+        blobs = with_elements(small_table(), [gzip.compress(np.zeros(3).tobytes())], columns=columns)
+        found, _ = records.decode_table(blobs)
+        assert found.own_reasons("x") == ["why"] * 3
+        for rows in (2**40, 2**80, -1):
+            with pytest.raises(RecordError, match="the ops record: cannot be read"):
+                records.decode_table(with_elements(small_table(), small_table()[1:], rows=rows))
 
 
 def test_a_newer_version_says_so() -> None:

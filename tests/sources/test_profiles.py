@@ -25,6 +25,7 @@ from inc_tb.records import Span
 from inc_tb.sources.imports import find_sources
 from inc_tb.sources.profiles import find_profiles, import_profile
 from tests.digits import DATA, digits
+from tests.hostile import gzip_bomb
 
 BENCH = {"fp32": DATA / "bench_fp32", "int8": DATA / "bench_int8"}
 
@@ -520,3 +521,25 @@ def test_names_that_are_no_text_are_printed_as_json(tmp_path: Path, capfd: pytes
     assert ended.value.code in (0, None)
     (run,) = json.loads(capfd.readouterr().out)["runs"]
     assert run["source"].endswith("udcff.json")
+
+
+def test_a_packed_trace_is_not_unpacked_further_than_a_trace_could_be(tmp_path: Path) -> None:
+    """10 GB of zeros in 10 MB."""
+    bomb = tmp_path / "trace.json.gz"
+    bomb.write_bytes(gzip_bomb(10 << 30))
+    with pytest.raises(DataError, match=r"10\.4 MB unpack to more than 434 MB, which no trace does"):
+        import_profile(bomb)
+
+
+def test_spans_inside_of_each_other_to_any_depth(tmp_path: Path) -> None:
+    """30,000 of them: time that grows with the square of their number would be half an hour."""
+    count = 30_000
+    events = [
+        {"ph": "X", "cat": "cpu_op" if i % 2 else "user_annotation", "name": f"op{i % 7}", "pid": 1, "tid": 1,
+         "ts": i, "dur": 2 * (count - i)}
+        for i in range(count)
+    ]  # fmt: skip
+    path = tmp_path / "deep.json"
+    path.write_text(json.dumps(events))
+    profile = import_profile(path)
+    assert sum(row.fp32_us or 0.0 for row in profile.rows if row.op) == pytest.approx(2 * count, rel=0.01)

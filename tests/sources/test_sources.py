@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -74,3 +75,12 @@ def test_anything_that_it_raises_is_told_in_one_line(folder: Path) -> None:
     (folder / "may.diary").write_text("much")
     with pytest.raises(DataError, match=r"may.diary: cannot be imported \(ValueError: .*'much'\); expected what"):
         inc_tb.import_workspace(folder)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("trace.json", "diagnosis.log", "tuning_log.txt", "history.snapshot"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(DataError, match="is neither a file nor a folder"):
+            inc_tb.import_workspace(tmp_path / name)
+    with pytest.raises(DataError):
+        inc_tb.import_workspace(tmp_path)

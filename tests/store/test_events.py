@@ -29,8 +29,10 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 
 import inc_tb
 from inc_tb import records
+from inc_tb.commands.runs import run_folder
 from inc_tb.errors import DataError, RecordError, UsageError
 from inc_tb.records import Column, HistogramRow, OpTable
+from inc_tb.sources.source import storable
 from inc_tb.store import dashboards, summaries
 from inc_tb.store.encoded import diagnosis_records
 from inc_tb.store.eventfile import EventFile, event_files, read_events
@@ -930,3 +932,19 @@ def test_a_whole_run_appears_when_it_is_complete(loader: str, tmp_path: Path, di
     found = inc_tb.load(tmp_path / "whole")
     assert found.trial == make_trial("whole")
     assert list(found.ops["name"]) == list(diagnosis.ops["name"])
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "a\x01b"])
+def test_names_that_the_fast_loader_cannot_read(name: str, tmp_path: Path) -> None:
+    """They are told by the writer, and refused as --run; what they are replaced by is read by both loaders."""
+    with pytest.warns(UserWarning, match="fast loader cannot read runs"):
+        inc_tb.SummaryWriter(tmp_path / name).close()
+    with pytest.raises(UsageError, match="expected one such as a_b"):
+        run_folder(tmp_path, name)
+    assert run_folder(tmp_path, None, name) == tmp_path / "a_b"
+    assert storable(name) == "a_b"
+
+
+def test_other_odd_names_are_left_as_they_are(tmp_path: Path) -> None:
+    for name in ("a'b", "aéb", "a b", "a:b", "a[b]"):
+        assert run_folder(tmp_path, name) == tmp_path / name

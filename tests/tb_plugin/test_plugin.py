@@ -38,6 +38,7 @@ from tb_plugin import source
 from tb_plugin.loader import QuantizationLoader
 from tb_plugin.plugin import QuantizationPlugin
 from tests.example_run import OPS, make_diagnosis, make_trial
+from tests.hostile import gzip_bomb, sealed
 from tests.waiting import PATIENCE_S, until
 
 each_loader = pytest.mark.parametrize("loader", LOADERS.values(), ids=LOADERS)
@@ -513,6 +514,46 @@ class TestTrouble:
         bad, good = contents["parts"]
         assert "is damaged" in bad["error"]
         assert numbers(good, blobs) == ["a", "b"]
+
+    @each_loader
+    def test_a_bomb_is_not_sent(self, loader: Any, tmp_path: Path) -> None:
+        """2 GB of zeros in 2 MB, with checksums that hold; TensorBoard itself hands out no more than 4 MB at once."""
+        elements = records.encode_table(by_hand(["a", "b"]).ops, {})
+        bomb = gzip_bomb(2 << 30)
+        header = json.loads(elements[0])
+        header["checksums"][1] = records.checksum(bomb)
+        write(tmp_path / "run", "quantization/ops", [sealed(header), elements[1], bomb, *elements[3:]])
+        with loader(tmp_path) as found:
+            contents, blobs = Tab(found.provider).contents(
+                "/columns", [("run", "run"), ("name", "type"), ("name", "name")]
+            )
+        bad, good = contents["parts"]
+        assert "unpacks to 2,147 MB, which no log of inc-tb does" in bad["error"]
+        assert numbers(good, blobs) == ["a", "b"]
+
+    @each_loader
+    @pytest.mark.parametrize("shape", [[3], [0], [-1], [2, 2]])
+    def test_a_shape_that_does_not_fit(self, shape: list[int], loader: Any, tmp_path: Path) -> None:
+        """TensorBoard's Python loader cannot make an array of such a value; runs beside it are not lost."""
+        elements = records.encode_table(by_hand(["a", "b"]).ops, {})
+        for run in "ac":
+            write(tmp_path / run, "quantization/ops", elements)
+        value = summaries.blobs("quantization/ops", elements)
+        del value.tensor.tensor_shape.dim[:]
+        for size in shape:
+            value.tensor.tensor_shape.dim.add(size=size)
+        file = EventFile(tmp_path / "b")
+        file.write(Event(wall_time=time.time(), step=0, summary=Summary(value=[value])))
+        file.close()
+        with loader(tmp_path) as found:
+            tab = Tab(found.provider)
+            listed = json.loads(tab.ask("/runs").data)["runs"]
+            contents, blobs = tab.contents("/columns", [*(("run", run) for run in "abc"), ("name", "name")])
+        assert {"a", "c"} <= {run["name"] for run in listed}
+        first, second, third = contents["parts"]
+        assert numbers(first, blobs) == numbers(third, blobs) == ["a", "b"]
+        assert "error" in second or numbers(second, blobs) == ["a", "b"]
+        assert "\n" not in second.get("error", "")
 
     @each_loader
     def test_a_damaged_chunk(self, loader: Any, tmp_path: Path) -> None:

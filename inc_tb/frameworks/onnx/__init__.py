@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -11,6 +12,9 @@ from inc_tb.frameworks.framework import Framework, Option, Tool
 from inc_tb.frameworks.onnx.formats import FORMATS
 from inc_tb.frameworks.ops import Batch, Input
 from inc_tb.records import GraphNode
+
+# Since 1.31 ONNX Runtime leaves a device id in the home folder and calls home, unless told so before it is imported.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 _TEST_DATA = "test_data_set_*"
 _TYPES = ("int8", "uint8", "int16", "uint16")

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import numpy_helper
 
-from inc_tb.errors import DataError
+from inc_tb.errors import DataError, reading
 from inc_tb.frameworks.ops import Array, Input
 from inc_tb.records import plural
 
@@ -29,11 +28,8 @@ class TestData:
         batch, names = {}, {expected.name for expected in self._inputs}
         for i, expected in enumerate(self._inputs):
             path = folder / f"input_{i}.pb"
-            try:
+            told = f"Expected a tensor for each input of the model, which has {plural(len(names), 'input')}."
+            with reading(DataError, path, "not a readable ONNX tensor", told):
                 tensor = onnx.TensorProto.FromString(path.read_bytes())
-            except (OSError, DecodeError) as error:
-                raise DataError(
-                    f"{path}: not a readable ONNX tensor ({error}); the model has {plural(len(names), 'input')}."
-                ) from error
-            batch[tensor.name if tensor.name in names else expected.name] = numpy_helper.to_array(tensor)
+                batch[tensor.name if tensor.name in names else expected.name] = numpy_helper.to_array(tensor)
         return batch

@@ -43,7 +43,7 @@ def find_registered(home: Path) -> list[Found]:
             f"{path}: cannot be read ({error.strerror}); expected the registry of Neural Insights. Give the folder of "
             "the workspace instead."
         ) from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(
             f"{path}: is not the registry of Neural Insights ({error}); expected its config.json."
         ) from error

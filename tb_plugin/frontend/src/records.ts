@@ -129,9 +129,38 @@ export function readContainer(data: ArrayBuffer): Container {
   return { ...rest, blobs };
 }
 
+/** As inc_tb/records/packed.py has them: a few bytes of gzip can fill any memory. */
+const LARGEST_ELEMENT = 128 << 20;
+const SPARE_BYTES = 16 << 20;
+const MOST_TO_ONE = 64;
+/** What is unpacked at once: no more than 16 MB come of it. */
+const PIECE_BYTES = 1 << 14;
+
 export async function gunzip(blob: Uint8Array<ArrayBuffer>): Promise<ArrayBuffer> {
-  const stream = new Blob([blob]).stream().pipeThrough(new DecompressionStream("gzip"));
-  return new Response(stream).arrayBuffer();
+  const most = Math.min(LARGEST_ELEMENT, SPARE_BYTES + MOST_TO_ONE * blob.length);
+  const reader = piecesOf(blob).pipeThrough(new DecompressionStream("gzip")).getReader();
+  const found: Uint8Array<ArrayBuffer>[] = [];
+  let size = 0;
+  for (let next = await reader.read(); !next.done; next = await reader.read()) {
+    found.push(next.value);
+    size += next.value.length;
+    if (size > most) {
+      await reader.cancel();
+      throw new Error(`it unpacks to more than ${most >> 20} MiB, which no log of inc-tb does`);
+    }
+  }
+  return new Blob(found).arrayBuffer();
+}
+
+function piecesOf(blob: Uint8Array<ArrayBuffer>): ReadableStream<Uint8Array<ArrayBuffer>> {
+  let at = 0;
+  return new ReadableStream({
+    pull(controller) {
+      if (at >= blob.length) return controller.close();
+      controller.enqueue(blob.subarray(at, at + PIECE_BYTES));
+      at += PIECE_BYTES;
+    },
+  });
 }
 
 export function readRows<T>(chunks: ArrayBuffer[]): T[] {

@@ -44,6 +44,14 @@ test("damaged gzip is an error, not an empty column", async () => {
   await assert.rejects(gunzip(bytes));
 });
 
+test("gzip is not unpacked further than a log could be", async () => {
+  const bomb = Uint8Array.from(zipped(new Uint8Array(200 << 20)));
+  assert.ok(bomb.length < 210_000);
+  await assert.rejects(gunzip(bomb), /more than 28 MiB/); // 16 MiB, and 64 times its size
+  const plain = new Uint8Array(15 << 20);
+  assert.equal((await gunzip(Uint8Array.from(zipped(plain)))).byteLength, plain.length);
+});
+
 test("an empty cell has a reason", () => {
   const floats = Buffer.from(Float32Array.of(Number.NaN, 1, Number.NaN).buffer);
   const list = Buffer.from('["","not measured"] ');
