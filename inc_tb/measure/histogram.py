@@ -15,12 +15,13 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
+from inc_tb.records.rows import BINS
+
 KEY_SHIFT = 18
 KEYS = 1 << (32 - KEY_SHIFT)
 PER_OCTAVE = 32
-OCTAVES = 16
-SIDE = PER_OCTAVE * OCTAVES
-BINS = 2 * SIDE + 1
+SIDE = BINS // 2
+OCTAVES = SIDE // PER_OCTAVE
 
 Counts = npt.NDArray[np.int64]
 

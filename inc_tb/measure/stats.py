@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from inc_tb.errors import UsageError
 from inc_tb.frameworks.arrays import as_array
-from inc_tb.measure.histogram import BINS, KEYS, OCTAVES, Histogram, from_keys, keys
+from inc_tb.measure.histogram import KEYS, OCTAVES, Histogram, from_keys, keys
+from inc_tb.records.rows import BINS
 
 SUMS = (
     "count", "x", "x2", "x3", "x4", "y", "y2", "xy", "e", "e2",

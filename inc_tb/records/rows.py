@@ -8,6 +8,9 @@ import msgspec
 
 from inc_tb.records.text import short_repr
 
+BINS = 1025
+"""Of every histogram: inc_tb.measure.histogram cuts them."""
+
 
 class HistogramRow(msgspec.Struct, omit_defaults=True):
     """One pair's histograms. Counts are [bin, count, bin, count, …]; see inc_tb.measure.histogram for the bins."""
@@ -23,6 +26,11 @@ class HistogramRow(msgspec.Struct, omit_defaults=True):
     error: list[int]
     limits: tuple[float, float] | None = None
     step: float | None = None
+
+    def __post_init__(self) -> None:
+        for counts in (self.reference, self.quantized, self.error):
+            if len(counts) % 2 or (counts and not (min(counts[::2]) >= 0 and max(counts[::2]) < BINS)):
+                raise ValueError(f"a histogram is a bin below {BINS} and its count in turn")
 
 
 class ChannelRow(msgspec.Struct, omit_defaults=True):

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from inc_tb.errors import UsageError
 from inc_tb.measure import stats as module
-from inc_tb.measure.histogram import BINS, edges
+from inc_tb.measure.histogram import edges
 from inc_tb.measure.stats import EXTREMES, SUMS, PairStats
+from inc_tb.records.rows import BINS
 
 finite = st.floats(-(2.0**100), 2.0**100, width=32)
 anything = finite | st.sampled_from([np.nan, np.inf, -np.inf, 0.0, -0.0, 2.0**126, 2.0**-140])

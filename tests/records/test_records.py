@@ -31,6 +31,7 @@ from inc_tb.records import (
     Suggestion,
     Trial,
 )
+from inc_tb.records.rows import BINS
 from tests.hostile import gzip_bomb, sealed
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -153,7 +154,9 @@ class TestTable:
         assert meta == {"reference": "b\\udcfe"}
 
 
-counts = st.lists(st.integers(0, 1 << 53), max_size=6)
+counts = st.lists(st.tuples(st.integers(0, BINS - 1), st.integers(0, 1 << 53)), max_size=3).map(
+    lambda pairs: [number for pair in pairs for number in pair]
+)
 maybe = st.lists(numbers | st.none(), max_size=4)
 anything = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 60), 1 << 60) | numbers | texts,
@@ -255,6 +258,11 @@ class TestRows:
         (found,) = records.decode_rows("histograms", records.encode_rows("histograms", [row]))
         assert found.limits is None
         assert found.step is None
+
+    @pytest.mark.parametrize("counts", [[512], [512, 4, 513], [-1, 4], [BINS, 4]])
+    def test_a_histogram_is_bins_and_counts(self, counts: list[int]) -> None:
+        with pytest.raises(ValueError, match="a bin below 1025 and its count in turn"):
+            HistogramRow("a", "output", 130, counts, [512, 4], 16, [])
         assert found.reference == [512, 4]
 
 
