@@ -258,12 +258,12 @@ class TestRows:
         (found,) = records.decode_rows("histograms", records.encode_rows("histograms", [row]))
         assert found.limits is None
         assert found.step is None
+        assert found.reference == [512, 4]
 
     @pytest.mark.parametrize("counts", [[512], [512, 4, 513], [-1, 4], [BINS, 4]])
     def test_a_histogram_is_bins_and_counts(self, counts: list[int]) -> None:
         with pytest.raises(ValueError, match="a bin below 1025 and its count in turn"):
             HistogramRow("a", "output", 130, counts, [512, 4], 16, [])
-        assert found.reference == [512, 4]
 
 
 def test_bytes_come_back_also_with_a_name_that_is_no_utf_8() -> None:
