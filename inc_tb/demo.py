@@ -107,7 +107,7 @@ def run_demo(console: Console, logdir: Path) -> list[Trial]:
         attempt("2-fallback-by-mse", by_mse)
         _say(console, "2. The two ops with the highest MSE (as Neural Compressor computes it) back in fp32", trials[-1])
 
-        attempt("3-fallback-suggested", full.suggestions[0].ops if full.suggestions else [])
+        attempt("3-fallback-suggested", full.cure.ops if full.cure is not None else [])
         _say(console, "3. The first suggestion back in fp32", trials[-1])
     show_trials(console, trials)
     return trials

@@ -57,10 +57,9 @@ from inc_tb.texts import LENGTH, open_text, open_tokenizer
 @click.option("--append", is_flag=True, help="Log to a --run that is there already, as its next step.")
 @click.option(
     "--sort",
-    default="added_sqnr_db",
-    show_default=True,
     metavar="COLUMN",
-    help="Sort the tables by this column: its id, its label, or Neural Compressor's title, such as MSE.",
+    help="Sort the tables by this column: its id, its label, or Neural Compressor's title, such as MSE.  "
+    "[default: sensitivity where the output was probed, else added_sqnr_db]",
 )
 @click.option("--top", default=10, show_default=True, type=click.IntRange(1), metavar="N", help="Rows to print.")
 @click.option("--samples", type=click.IntRange(1), metavar="N", help="Use only the first N samples.")
@@ -116,7 +115,7 @@ from inc_tb.texts import LENGTH, open_text, open_tokenizer
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def diagnose(
     reference: str, quantized: str, data: str | None, text: Path | None, length: int, tokenizer: str | None,
-    logdir: Path, run: str | None, append: bool, sort: str, top: int, samples: int | None, batch_size: int |
+    logdir: Path, run: str | None, append: bool, sort: str | None, top: int, samples: int | None, batch_size: int |
     None, memory: int | None, csv: Path | None, probe_s: float | None, profile_runs: int | None, shard: Share | None,
     is_verified: bool, evaluate: str | None, as_json: bool,
 ) -> None:  # fmt: skip
@@ -139,7 +138,8 @@ def diagnose(
     from inc_tb.store.writer import SummaryWriter
     from inc_tb.tuning.verify import verify
 
-    find_sorting(COLUMNS, sort)  # before anything takes time
+    if sort is not None:
+        find_sorting(COLUMNS, sort)  # before anything takes time
     if (data is None) == (text is None):
         both = "neither was given" if data is None else "both were given"
         raise UsageError(f"expected --data, or --text for a language model; {both}.")

@@ -13,6 +13,7 @@ from inc_tb.errors import UsageError
 from inc_tb.measure.by_sample import BySample
 from inc_tb.measure.tables import TABLES, write_table
 from inc_tb.records import (
+    SLOWER,
     ChannelRow,
     GraphNode,
     HistogramRow,
@@ -74,11 +75,17 @@ class Diagnosis(Shown):
         return f"{self._finding()}; worst op {brief(str(self.ops['name'][worst]))}, {column.label} {figure}"
 
     def _finding(self) -> str:
-        if self.suggestions:
-            first, *others = self.suggestions
-            more = f" and {plural(len(others), 'more suggestion')}" if others else ""
+        first = self.cure
+        if first is not None:
+            others = len(self.suggestions) - 1
+            more = f" and {plural(others, 'more suggestion')}" if others else ""
             return f"{brief(first.rule.replace('_', ' '))} at {brief(listed(first.ops, 4), 160)}{more}"
         return f"no suggestion; {self.why_no_suggestion}" if self.watched else self.why_no_suggestion
+
+    @property
+    def cure(self) -> Suggestion | None:
+        """The first suggestion for the accuracy; what only saves time cures nothing."""
+        return next((s for s in self.suggestions if s.rule != SLOWER), None)
 
     @property
     def why_no_suggestion(self) -> str:

@@ -12,9 +12,8 @@ from inc_tb.advise.configs import configs, is_setting, recipes_for
 from inc_tb.advise.judge import instead
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.profile import Profile, speedup
-from inc_tb.records import Cell, Column, Effect, ProfileRow, Suggestion
+from inc_tb.records import SLOWER, Cell, Column, Effect, ProfileRow, Suggestion
 
-SLOWER = "slower_in_int8"
 EVIDENCE = (
     Column("slower_us", label="slower in int8", unit="µs", better="lower", normal=(None, 0),
            help="How much longer these ops take in int8 with their conversions than in fp32, together, in each run."),

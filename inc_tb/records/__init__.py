@@ -20,6 +20,7 @@ from inc_tb.records.codec import (
 )
 from inc_tb.records.packed import check_claim
 from inc_tb.records.rows import (
+    SLOWER,
     ChannelRow,
     Effect,
     GraphNode,
@@ -38,7 +39,7 @@ from inc_tb.records.text import brief, listed, plural, short_repr, storable_text
 from inc_tb.records.tokens import TokenMean, Tokens, TokenText, WorstToken
 
 __all__ = [
-    "CHUNKED", "PLUGIN", "ROWS_PER_CHUNK", "ROW_KINDS", "VERSION", "Cell", "ChannelRow", "Column", "Effect",
+    "CHUNKED", "PLUGIN", "ROWS_PER_CHUNK", "ROW_KINDS", "SLOWER", "VERSION", "Cell", "ChannelRow", "Column", "Effect",
     "GraphNode", "Header", "HistogramRow", "Kind", "OpTable", "Origin", "ProfileRow", "Recipe", "RecordError",
     "Rewrite", "RowKind", "SampleRow", "Span", "Suggestion", "TokenMean", "TokenText", "Tokens", "Trial",
     "WorstToken", "brief", "check_claim", "check_element", "checksum", "decode_rows", "decode_table", "encode_rows",

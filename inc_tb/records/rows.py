@@ -105,6 +105,10 @@ class Effect(msgspec.Struct):
             self.what = _BY_UNIT.get(self.unit, "error" if self.basis == "measured" else "noise")
 
 
+SLOWER = "slower_in_int8"
+"""The rule of suggestions that are about time; all others are about accuracy."""
+
+
 class Suggestion(msgspec.Struct):
     """Something to change. `ops` belong together: changing only some of them may make it worse."""
 

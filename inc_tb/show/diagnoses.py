@@ -20,7 +20,7 @@ from inc_tb.show.grid import NAME_WIDTH, Name, fits, show_grid
 from inc_tb.show.grid import Column as GridColumn
 from inc_tb.show.names import shorten
 from inc_tb.show.quantities import number
-from inc_tb.show.sorting import find_sorting
+from inc_tb.show.sorting import Sorting, find_sorting
 from inc_tb.show.suggestions import show_suggestions, write_suggestions
 from inc_tb.show.tokens import show_tokens
 from inc_tb.show.verdict import fitted_line, show_verdict, verdict_of_diagnosis
@@ -43,7 +43,7 @@ _STYLES = {"bad": "bold red", "watch": "yellow", "ok": "green"}
 
 
 def show_diagnosis(
-    console: Console, diagnosis: Diagnosis, *, sort: str = "added_sqnr_db", top: int = 10,
+    console: Console, diagnosis: Diagnosis, *, sort: str | None = None, top: int = 10,
     detail: Detail = Detail.USUAL, comparison: Mapping[str, Comparison] | None = None, next_step: str = "",
 ) -> None:  # fmt: skip
     """The verdict first; `comparison` is what a probe has seen at the output."""
@@ -53,11 +53,12 @@ def show_diagnosis(
 
 
 def show_tables(
-    console: Console, diagnosis: Diagnosis, *, sort: str = "added_sqnr_db", top: int = 10,
+    console: Console, diagnosis: Diagnosis, *, sort: str | None = None, top: int = 10,
     detail: Detail = Detail.USUAL,
 ) -> None:  # fmt: skip
-    """All but the verdict."""
-    sorting = find_sorting(diagnosis.ops.columns, sort)
+    """All but the verdict; unless told otherwise by what ranks ops everywhere."""
+    by = sort or diagnosis.ranked_by
+    sorting = find_sorting(diagnosis.ops.columns, by) if by is not None else Sorting()
     _show_table(console, diagnosis, "Activations summary", _ACTIVATIONS, sorting.activations, top)
     _show_table(console, diagnosis, "Weights summary", _WEIGHTS, sorting.weights, top)
     _show_missing(console, diagnosis, detail)

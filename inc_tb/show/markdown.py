@@ -56,14 +56,14 @@ def _is_met(trial: Trial) -> bool:
 
 
 def _told_as(verdict: Sequence[Line]) -> list[str]:
-    return [f"* **{label}** {plain(' '.join(told.split()))}" for label, told in verdict]
+    return [f"* **{line.label}** {plain(' '.join(line.text.split()))}" for line in verdict]
 
 
 def _diagnosis(diagnosis: Diagnosis) -> list[str]:
     about = f"{code(diagnosis.quantized)} against {code(diagnosis.reference)}, {diagnosis.counts}"
     lines = [*_told_as(verdict_of_diagnosis(diagnosis)), "", about, ""]
-    if diagnosis.suggestions:
-        first = diagnosis.suggestions[0]
+    first = diagnosis.cure
+    if first is not None:
         lines += _folded(f"Config of the first suggestion, for {next(iter(first.recipes), '')}", _fenced(first.recipe))
     lines += _worst(diagnosis)
     return [*lines, *(f"* note: {plain(note)}" for note in diagnosis.notes), ""]

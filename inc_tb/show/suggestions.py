@@ -36,7 +36,9 @@ def show_suggestions(console: Console, diagnosis: Diagnosis, detail: Detail = De
     console.print(f"[bold]Suggestions[/]: {len(suggestions)}, worst first")
     for suggestion in suggestions[:_LINES]:
         width = None if is_free(console) else _NAMES_WIDTH
-        told = [action(diagnosis, suggestion, width), suggestion.rule.replace("_", " "), *measured(suggestion)]
+        is_instead = is_setting(diagnosis.framework, diagnosis.ops, suggestion)
+        gains = [] if is_instead else measured(suggestion)
+        told = [action(diagnosis, suggestion, width), suggestion.rule.replace("_", " "), *gains]
         fitted_line(console, Text(f"{suggestion.rank:>2}. ", "bold").append(" · ".join(told), "default not bold"))
     _show_config(console, suggestions[0])
     _tell_the_rest(console, diagnosis)
@@ -72,9 +74,11 @@ def _show_all(console: Console, diagnosis: Diagnosis) -> None:
     console.print(f"[bold]Suggestions[/] ({len(diagnosis.suggestions)}, worst first)")
     for s in diagnosis.suggestions:
         console.print(f"[bold]{s.rank}. {s.rule.replace('_', ' ')}[/]: {escape(s.because)}.", highlight=False)
+        is_instead = is_setting(diagnosis.framework, diagnosis.ops, s)
         for told in measured(s):
-            console.print(f"   measured: {told}", highlight=False)
-        keep = "instead of keeping" if is_setting(diagnosis.framework, diagnosis.ops, s) else "keep"
+            how = "measured with these ops in fp32 instead" if is_instead else "measured"
+            console.print(f"   {how}: {told}", highlight=False)
+        keep = "instead of keeping" if is_instead else "keep"
         ops = listed(exact_patterns(s.ops, diagnosis.ops["name"].tolist())) if s.pattern else listed(s.ops)
         count = f" ({plural(len(s.ops), 'op')})" if s.pattern else ""
         console.print(f"   {keep} in fp32: [bold]{escape(ops)}[/]{count}", highlight=False)

@@ -5,7 +5,8 @@ Terminal, Markdown and cards say the same. Each line is known from what was meas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +19,13 @@ from inc_tb.profiling.profile import Profile, speedup
 from inc_tb.records import Effect, Suggestion, Trial, listed, plural
 from inc_tb.search.comparison import Comparison
 from inc_tb.show.grid import is_free, listed_within
+from inc_tb.show.names import shortened
 from inc_tb.show.quantities import duration, number, quantity, title
 from inc_tb.tuning.loop import Tuned
 
 _LABEL_WIDTH = 6
+_NAME_WIDTHS = (32, 24, 16, 12)
+_CLAUSES = (", ", "; ", " (", ". ")
 _STYLES = {"ok": "bold green", "met": "bold green", "missed": "bold red", "lost": "bold red"}
 
 
@@ -29,23 +33,26 @@ class Line(NamedTuple):
     label: str
     """lost, where, why, cure, next; or trial, time."""
     text: str
+    names: Sequence[str] = ()
+    """Those in the text, which give way where there is little room."""
 
 
 def verdict_of_diagnosis(
     diagnosis: Diagnosis, comparison: Mapping[str, Comparison] | None = None, next_step: str = ""
 ) -> list[Line]:
     """`comparison` is what a probe has seen at the output."""
-    first = diagnosis.suggestions[0] if diagnosis.suggestions else None
+    cure = diagnosis.cure
     lines = [Line("lost", _lost(diagnosis, comparison or {}))]
-    if first is not None:
+    if cure is not None:
         lines += [
-            Line("where", where(diagnosis, first)), Line("why", f"{first.rule.replace('_', ' ')}: {first.because}"),
-            Line("cure", _cure(diagnosis, first)),
+            Line("where", where(diagnosis, cure), cure.ops),
+            Line("why", f"{cure.rule.replace('_', ' ')}: {cure.because}", diagnosis.ops["name"].tolist()),
+            Line("cure", _cure(diagnosis, cure)),
         ]  # fmt: skip
     elif diagnosis.is_healthy:
-        lines = [Line("ok", f"{diagnosis.why_no_suggestion}; {lines[0].text}")]
+        lines = [Line("ok", f"{diagnosis.why_no_suggestion}; {lines[0].text}"), *_faster(diagnosis)]
     else:
-        lines.append(Line("why", diagnosis.why_no_suggestion))
+        lines += [Line("why", diagnosis.why_no_suggestion), *_faster(diagnosis)]
     return [line for line in [*lines, Line("next", next_step)] if line.text]
 
 
@@ -67,12 +74,13 @@ def verdict_of_profile(profile: Profile, next_step: str = "") -> list[Line]:
         slower.sort(key=lambda row: -(row.difference_us or 0))
         lost = duration(sum(row.difference_us or 0 for row in slower))
         named = listed([row.op for row in slower], 2)
-        lines.append(Line("why", f"{plural(len(slower), 'op is', 'ops are')} slower in int8, by {lost}: {named}"))
+        count = plural(len(slower), "op takes", "ops take")
+        lines.append(Line("why", f"{count} {lost} longer in the quantized model: {named}"))
     return [line for line in [*lines, Line("next", next_step)] if line.text]
 
 
 def verdict_of_tuning(tuned: Tuned) -> list[Line]:
-    """Whether the criterion holds, with what, what that costs, and where the model is."""
+    """Whether the criterion holds, with what, what that costs, and where the model is: where to go on from."""
     best = tuned.best
     holds = "The criterion holds" if tuned.met else "The criterion does not hold"
     figures = f"{best.name} has {figure(best.accuracy)} (fp32 {figure(tuned.baseline)}, wanted {figure(tuned.target)})"
@@ -98,8 +106,8 @@ def _cost(trial: Trial, name: str) -> str:
 
 def where(diagnosis: Diagnosis, suggestion: Suggestion) -> str:
     others = len(diagnosis.suggestions) - 1
-    more = f"; {plural(others, 'more suggestion')}" if others else ""
-    return f"{len(suggestion.ops)} of {plural(diagnosis.ops.count, 'op')}{more}: {listed(suggestion.ops)}"
+    more = f" ({plural(others, 'more suggestion')} below)" if others else ""
+    return f"{len(suggestion.ops)} of {plural(diagnosis.ops.count, 'op')}: {listed(suggestion.ops)}{more}"
 
 
 def action(diagnosis: Diagnosis, suggestion: Suggestion, width: int | None = None) -> str:
@@ -111,14 +119,20 @@ def action(diagnosis: Diagnosis, suggestion: Suggestion, width: int | None = Non
     return f"keep {listed_within(suggestion.ops, width)} in fp32"
 
 
-def _cure(diagnosis: Diagnosis, suggestion: Suggestion) -> str:
+def _faster(diagnosis: Diagnosis) -> list[Line]:
+    """Where nothing is to be cured: what would save time all the same."""
+    first = next(iter(diagnosis.suggestions), None)
+    return [] if first is None else [Line("faster", _cure(diagnosis, first, action(diagnosis, first, 36)), first.ops)]
+
+
+def _cure(diagnosis: Diagnosis, suggestion: Suggestion, keep: str = "") -> str:
     """The line above has the names."""
-    found = measured(suggestion)
-    gain = f": {', '.join(found)} (measured)" if found else ""
     if is_setting(diagnosis.framework, diagnosis.ops, suggestion):
-        return action(diagnosis, suggestion) + gain
+        return action(diagnosis, suggestion)  # what was measured is the ops in fp32 instead
+    found = measured(suggestion)
+    gain = f": {', '.join(found)}" if found else ""
     count = len(suggestion.ops)
-    return ("keep it in fp32" if count == 1 else f"keep these {count} ops in fp32") + gain
+    return (keep or ("keep it in fp32" if count == 1 else f"keep these {count} ops in fp32")) + gain
 
 
 def short_reason(diagnosis: Diagnosis, row: int) -> str:
@@ -134,23 +148,48 @@ def measured(suggestion: Suggestion) -> list[str]:
 
 
 def effect_text(effect: Effect) -> str:
-    value = f"{effect.value:.1%}" if effect.unit == "share" else f"{effect.value:,.1f} {effect.unit}"
-    return f"{value} {effect.label}"
+    if effect.what in ("error", "noise"):
+        of = "of the error" if effect.what == "error" else "of the added noise"
+        return f"removes {_share(effect.value) if effect.value > 0 else 'none'} {of}"
+    if effect.what == "time":
+        return f"{'saves' if effect.kind == 'recovers' else 'costs'} {duration(effect.value)} a run"
+    return f"{number(effect.value)} {effect.unit} {effect.label}"
+
+
+def _share(value: float) -> str:
+    """Nothing is removed wholly: rounded down."""
+    return f"{min(99.9, math.floor(value * 1000) / 10):g}%"
 
 
 def trial_text(trial: Trial) -> str:
     accuracy = "no accuracy" if trial.accuracy is None else f"accuracy {trial.accuracy:.4f}"
-    drop = "" if trial.drop is None or trial.baseline is None else f", fp32 {trial.baseline:.4f} ({trial.drop:+.4f})"
-    return f"{trial.name}: {accuracy}{drop}"
+    if trial.drop is None or trial.baseline is None:
+        return f"{trial.name}: {accuracy}"
+    return f"{trial.name}: {accuracy}, fp32 {trial.baseline:.4f} (drop {trial.drop:.4f})"
 
 
 def show_verdict(console: Console, lines: list[Line]) -> None:
-    for label, told in lines:
-        style = _STYLES.get(label, "bold")
-        fitted_line(
-            console, Text(label.ljust(_LABEL_WIDTH), style).append(f" {' '.join(told.split())}", "default not bold")
-        )
+    for label, told, names in lines:
+        head = Text(label.ljust(_LABEL_WIDTH), _STYLES.get(label, "bold"))
+        text = " ".join(told.split())
+        if not is_free(console):
+            text = _within(text, console.width - _LABEL_WIDTH - 1, names)
+        fitted_line(console, head.append(f" {text}", "default not bold"))
     console.print()
+
+
+def _within(text: str, width: int, names: Sequence[str]) -> str:
+    """Names give way first, then whole clauses from the end, as far as the first one has room."""
+    mine = sorted((name for name in names if name in text), key=len, reverse=True)
+    for room in _NAME_WIDTHS:
+        if len(text) <= width:
+            return text
+        for name, short in zip(mine, shortened(mine, room), strict=True):
+            text = text.replace(name, short)
+        mine = shortened(mine, room)
+    while len(text) > width and (cut := max(text.rfind(mark) for mark in _CLAUSES)) > width // 3:
+        text = text[:cut]
+    return text
 
 
 def fitted_line(console: Console, text: Text) -> None:

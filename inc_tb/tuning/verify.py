@@ -64,11 +64,11 @@ def verify(model: Any, quantized: Any, data: Any, diagnosis: Diagnosis, evaluate
     `data` calibrate it, and its outputs are compared on the first of them. `evaluate` gets every form and returns a
     number.
     """
-    if not diagnosis.suggestions:
+    suggestion = diagnosis.cure
+    if suggestion is None:
         raise UsageError(f"there is no suggestion to verify: {diagnosis.why_no_suggestion}.")
     framework = framework_of(model)
     quantizer = framework.make_quantizer(framework.read_settings(quantized, diagnosis.ops))
-    suggestion = diagnosis.suggestions[0]
     kept = kept_already(diagnosis)
     changed, more = _asked_for(quantizer, suggestion, diagnosis)
     with tempfile.TemporaryDirectory(prefix="inc_tb_verify_") as folder:

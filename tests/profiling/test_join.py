@@ -14,9 +14,8 @@ import inc_tb
 from inc_tb.frameworks.traces import Slice
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.measure.op_table import COLUMNS
-from inc_tb.profiling.join import SLOWER
 from inc_tb.profiling.profile import Profile, speedup, stored_profile
-from inc_tb.records import Effect, GraphNode, OpTable, ProfileRow, Suggestion
+from inc_tb.records import SLOWER, Effect, GraphNode, OpTable, ProfileRow, Suggestion
 
 CONV = ProfileRow("conv", "Conv", 100.0, 40.0, 10.0, 120.0, 44.0, True, [], 101.0, 41.0, ["relu"], -50.0, -53.0, -47.0)
 POOL = ProfileRow("pool", "MaxPool", 10.0, 30.0, 0.0, 12.0, 33.0, True, [], 10.5, 31.0, [], 20.0, 18.0, 22.0)

@@ -172,7 +172,7 @@ def test_no_model_is_too_large_for_a_card(many: inc_tb.Diagnosis) -> None:
     text = card(large).text
     assert "5,000 ops" in text
     assert "and 4996 more" in text
-    assert "all of it is print(d.suggestions[0].recipe)" in text
+    assert "all of it is print(d.cure.recipe)" in text
     assert "997 more notes" in text
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import inc_tb
 from inc_tb.profiling.profile import Profile
-from inc_tb.records import Effect, ProfileRow, Tokens, Trial
+from inc_tb.records import SLOWER, Effect, ProfileRow, Tokens, Trial
 from inc_tb.search.comparison import Comparison
 from inc_tb.show.verdict import (
     Line,
@@ -33,7 +33,7 @@ def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> inc_tb.Diagnosis:
 
 def told(lines: list[Line]) -> dict[str, str]:
     assert len(lines) <= 5
-    return dict(lines)
+    return {line.label: line.text for line in lines}
 
 
 def test_without_a_probe(diagnosis: inc_tb.Diagnosis) -> None:
@@ -54,7 +54,7 @@ def test_what_was_measured_at_the_output_is_said(diagnosis: inc_tb.Diagnosis) ->
     probed = replace(diagnosis, suggestions=[changed])
     said = told(verdict_of_diagnosis(probed, {"fp32": Comparison(0.0), "real": Comparison(0.25, 0.8)}))
     assert said["lost"] == "error / signal 0.25 at the output; 80.0% of the decisions are the same"
-    assert said["cure"] == "keep these 4 ops in fp32: 99.5% less error at the output (measured)"
+    assert said["cure"] == "keep these 4 ops in fp32: removes 99.5% of the error"
     assert "next" not in said
 
 
@@ -68,6 +68,18 @@ def test_a_healthy_model_says_so(tmp_path: Path) -> None:
     said = told(verdict_of_diagnosis(make_diagnosis(tmp_path, outlier=1.0)))
     assert list(said) == ["ok"]
     assert said["ok"].startswith("no op adds more error than quantizing usually does; ")
+
+
+def test_what_only_saves_time_is_no_loss(tmp_path: Path) -> None:
+    healthy = make_diagnosis(tmp_path, outlier=1.0)
+    saved = Effect("recovers", "less time", 21.34, "µs", "measured", "a profile", "time")
+    faster = inc_tb.Suggestion(["/conv1/Conv"], SLOWER, "quantizing made this op slower", {}, rank=1, effects=[saved])
+    found = replace(healthy, suggestions=[faster])
+    said = told(verdict_of_diagnosis(found))
+    assert list(said) == ["ok", "faster"]
+    assert said["faster"] == "keep /conv1/Conv in fp32: saves 21.3 µs a run"
+    assert found.verdict == healthy.verdict
+    assert found.cure is None
 
 
 def test_where_nothing_could_be_measured(diagnosis: inc_tb.Diagnosis) -> None:
@@ -88,7 +100,7 @@ def test_times() -> None:
     assert said == {
         "time": "fp32 100 µs, int8 50 µs, int8 is 2.00 times as fast",
         "where": "a 45%, b 36%, c 20% of the time in int8",  # 25, 20 and 11 of 56
-        "why": "1 op is slower in int8, by 15 µs: a",
+        "why": "1 op takes 15 µs longer in the quantized model: a",
         "next": "go on",
     }
     alike = ProfileRow("", "", 100.0, 99.0, differs=False)
@@ -111,7 +123,7 @@ def test_a_tuning(tmp_path: Path) -> None:
 
 
 def test_a_trial() -> None:
-    assert trial_text(Trial("t", 0.5, 0.75)) == "t: accuracy 0.5000, fp32 0.7500 (+0.2500)"
+    assert trial_text(Trial("t", 0.5, 0.75)) == "t: accuracy 0.5000, fp32 0.7500 (drop 0.2500)"
     assert trial_text(Trial("t")) == "t: no accuracy"
 
 
@@ -126,6 +138,15 @@ def test_a_line_each_in_a_terminal_and_whole_in_a_pipe(width: int | None, monkey
         assert lines[0] == f"why    {'word ' * 50}[end] line two"
     else:
         assert (len(lines[0]), lines[0][-1]) == (width, "…")
+
+
+def test_names_give_way_before_what_is_said(diagnosis: inc_tb.Diagnosis) -> None:
+    name = "/encoder/layer.8/attention/self/query/MatMul"
+    text = f"1 of 4 channels at {name} is up to 900 times the median one; the scale that all share drowns the others"
+    out = io.StringIO()
+    show_verdict(Console(file=out, width=80), [Line("why", text, [name])])
+    told_in_80 = out.getvalue().splitlines()[0]
+    assert told_in_80 == "why    1 of 4 channels at /enc…/MatMul is up to 900 times the median one"
 
 
 def test_numbers_of_a_nan_table_are_no_claim(diagnosis: inc_tb.Diagnosis) -> None:

@@ -53,7 +53,7 @@ def models(diagnosis: Diagnosis) -> Html:
 
 def diagnosis_parts(diagnosis: Diagnosis, name: str) -> list[Html]:
     """The verdict, the worst ops, the first cure and what else there is to know; `name` is what to call it in code."""
-    first = diagnosis.suggestions[0] if diagnosis.suggestions else None
+    first = diagnosis.cure
     mark: Mark = "bad" if first is not None else "good" if diagnosis.is_healthy else "watch"
     found = [verdict(mark, _verdict(diagnosis)), _worst(diagnosis), _histogram(diagnosis)]
     if first is not None:
@@ -70,12 +70,12 @@ def whereabouts(diagnosis: Diagnosis) -> Html:
 
 def _verdict(diagnosis: Diagnosis) -> Html:
     """The first cure says what is wrong where there is one."""
-    if not diagnosis.suggestions:
+    first = diagnosis.cure
+    if first is None:
         missing = list(diagnosis.missing.items())[:1] if diagnosis.ranked_by is None else []
         said = diagnosis.verdict[:1].upper() + diagnosis.verdict[1:]
         return joined(said, *(f"; {brief(op)}: {reason}" for op, reason in missing), ".")
     count = len(diagnosis.suggestions)
-    first = diagnosis.suggestions[0]
     more = f" (the first of {count} suggestions)" if count > 1 else ""
     return joined(tag("strong", first.rule.replace("_", " ")), f"{more}: ", first.because, ".")
 
@@ -116,11 +116,16 @@ def _judged(diagnosis: Diagnosis, row: int) -> tuple[str, str]:
 
 
 def _cure(diagnosis: Diagnosis, first: Suggestion, name: str) -> list[Html]:
-    keep = "Instead of keeping in fp32: " if is_setting(diagnosis.framework, diagnosis.ops, first) else "Keep in fp32: "
+    is_instead = is_setting(diagnosis.framework, diagnosis.ops, first)
+    keep = "Instead of keeping in fp32: " if is_instead else "Keep in fp32: "
     found = [line(keep, tag("strong", brief(listed(first.ops, 4), 240)))]
-    found += [line("Measured: ", "; ".join(measured(first)[:3]))] if measured(first) else []
+    found += (
+        [line("Measured with these in fp32: " if is_instead else "Measured: ", "; ".join(measured(first)[:3]))]
+        if measured(first)
+        else []
+    )
     tool = next(iter(first.recipes), "")
-    return [*found, config(f"Config for {tool}", first.recipe, f"print({name}.suggestions[0].recipe)")]
+    return [*found, config(f"Config for {tool}", first.recipe, f"print({name}.cure.recipe)")]
 
 
 def _at_the_output(probe: Probe) -> list[Html]:
