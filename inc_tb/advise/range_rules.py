@@ -69,13 +69,13 @@ def difference_db(m: Measurement, scene: Scene) -> float:
 
 
 def joined_db(m: Measurement, scene: Scene) -> float:
-    """What rounding to one scale leaves of the smallest part that is joined here."""
+    """What rounding to one scale leaves of the smallest part that is joined here; what is gone wholly has 0 dB."""
     step = _step(m)
     if scene.kind(m) != "Concat" or step <= 0:
         return math.inf
     powers = [number(metrics.mean(s.output.total("x2"), s.output)) for s in scene.sources(m) if s.output is not None]
     alive = [power for power in powers if power > 0]
-    return 10 * math.log10(min(alive) / (step * step / 12)) if len(alive) > 1 else math.inf
+    return max(0.0, 10 * math.log10(min(alive) / (step * step / 12))) if len(alive) > 1 else math.inf
 
 
 def _scores_beside_mask(m: Measurement, scene: Scene) -> float | None:
