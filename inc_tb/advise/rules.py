@@ -265,12 +265,18 @@ def first_or_last_layer(m: Measurement, scene: Scene) -> Finding | None:
 
 def high_error(m: Measurement, scene: Scene) -> Finding | None:
     sources = ", ".join(s.op.name for s in scene.sources(m)) or ("" if m.op.inputs else "the model's input")
+    rounded = [] if scene.is_quantized(m.op.unit) else [s for s in scene.sources(m) if s.op.activation is not None]
+    if rounded:
+        named = ", ".join(s.op.name for s in rounded)
+        ops = {name for s in rounded for name in scene.edge_ops(s)}
+        because = f"{m.op.name} is in fp32, but what {named} hands it is rounded, which {_leaves(m, 'it')}"
+        return Finding(sorted(ops, key=lambda name: scene.by_name[name].op.index), because)
     because = f"quantizing it {_leaves(m)}, even with correct inputs" + (f" from {sources}" if sources else "")
     return Finding(scene.unit_ops(m.op.name), because)
 
 
-def _leaves(m: Measurement) -> str:
-    return f"leaves {m.op.name} {added_db(m):.1f} dB signal to noise where over {healthy_db(m):.0f} is healthy"
+def _leaves(m: Measurement, it: str = "") -> str:
+    return f"leaves {it or m.op.name} {added_db(m):.1f} dB signal to noise where over {healthy_db(m):.0f} is healthy"
 
 
 def harm(m: Measurement, scene: Scene) -> float:

@@ -99,7 +99,7 @@ class Scene:
 
     def edge_ops(self, m: Measurement) -> list[str]:
         """The producer of a quantized tensor and its consumers, looking through ops that only rearrange."""
-        found = dict.fromkeys(self.unit_ops(m.op.name) if self._is_quantized(m.op.unit) else ())
+        found = dict.fromkeys(self.unit_ops(m.op.name) if self.is_quantized(m.op.unit) else ())
         waiting = self.readers(m)
         while waiting:
             reader = waiting.pop(0)
@@ -109,7 +109,8 @@ class Scene:
                     waiting += self.readers(reader)
         return sorted(found, key=lambda name: self.by_name[name].op.index)
 
-    def _is_quantized(self, unit: str) -> bool:
+    def is_quantized(self, unit: str) -> bool:
+        """Whether a weight or a result of its ops is rounded; what is in fp32 may read rounded values all the same."""
         ops = (self.by_name[name].op for name in self._units[unit])
         return any(op.weight is not None or op.activation is not None for op in ops)
 

@@ -107,6 +107,14 @@ def test_high_error(db: float, speaks: bool) -> None:
         assert found[0].evidence["added_sqnr_db"] == pytest.approx(db, abs=0.1)
 
 
+def test_an_op_in_fp32_is_not_called_quantized() -> None:
+    """What it reads is rounded, which spares nobody who keeps it alone."""
+    first, mean = op("a", "Add", ["z"]), op("mean", "ReduceMean", ["a"], step=None, added=3.5)
+    found = only(op("z", "Relu"), first, mean, op("c", "Tanh", ["mean"]))
+    assert (found.rule, found.ops) == ("high_error", ["a", "mean"])
+    assert found.because.startswith("mean is in fp32, but what a hands it is rounded, which leaves it 3.5 dB signal")
+
+
 def test_where_the_output_is_lost_smaller_errors_count() -> None:
     lost = noisy(BELL, 5.0)
     assert only(op("a", "Sigmoid", added=24.0), op("end", "Tanh", ["a"], total=lost)).ops == ["a"]
