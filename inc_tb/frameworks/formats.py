@@ -84,6 +84,11 @@ def always(recipe: Recipe) -> Callable[[Settings], Recipe]:
     return lambda _: recipe
 
 
+def with_activations(make: Callable[[Settings], Recipe | None]) -> Callable[[Settings], Recipe | None]:
+    """For a tool that quantizes activations as well, which would make another model of one with rounded weights."""
+    return lambda settings: None if settings.is_weight_only else make(settings)
+
+
 PLAIN = Format(
     "json",
     always(
@@ -106,14 +111,12 @@ def inc_conf(settings: Settings) -> str:
     return f"conf = PostTrainingQuantConfig({approach}op_name_dict=op_name_dict)"
 
 
-def _inc_by_name(settings: Settings) -> Recipe | None:
-    if settings.is_weight_only:  # it would quantize activations as well
-        return None
+def _inc_by_name(settings: Settings) -> Recipe:
     return Recipe(
         "inc", INC_LABEL, f"{INC_START}op_name_dict = {{\n", "    {pattern}: fp32", ",\n",
         f",\n}}\n{inc_conf(settings)}", INC_NOTE,
     )  # fmt: skip
 
 
-INC_BY_NAME = Format("inc", _inc_by_name, INC_ALIASES)
+INC_BY_NAME = Format("inc", with_activations(_inc_by_name), INC_ALIASES)
 """Where Neural Compressor has the names of the framework's own ops."""

@@ -156,3 +156,7 @@ def test_blocks_of_onnx(bits: int, block: int, seed: int, tmp_path: Path) -> Non
     onnx.save(model, made)
     found = inc_tb.diagnose(path, made, data).suggestions
     assert (found[0].rule, found[0].ops) == ("misfit_weights", ["mm1"])
+    given = {"model_input": onnx.load(path), "model_output": str(made), "block_size": block}
+    exec(found[0].recipes["onnxruntime-nbits"], given)
+    assert next(iter(found[0].recipes)) == "onnxruntime-nbits"
+    assert [n.op_type for n in onnx.load(made).graph.node][::2] == ["MatMulNBits", "MatMul", "MatMulNBits"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from inc_tb.frameworks.formats import (
     Settings,
     always,
     inc_conf,
+    with_activations,
 )
 from inc_tb.frameworks.templates import quoted
 from inc_tb.frameworks.torch.formats import FX, INC_TORCH, PT2E
@@ -126,13 +128,26 @@ def _lines(arguments: Mapping[str, str], indent: int) -> str:
     return "".join(f"{' ' * indent}{name}={value},\n" for name, value in arguments.items())
 
 
-def _inc(settings: Settings) -> Recipe | None:
+def _weight_only(settings: Settings) -> Recipe | None:
+    if not settings.is_weight_only:
+        return None
+    bits = re.sub(r"\D", "", settings.weight)
+    return Recipe(
+        "onnxruntime-nbits", "ONNX Runtime: MatMulNBitsQuantizer",
+        "from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer\n\nnodes_to_exclude = [\n",
+        "    {name}", ",\n",
+        f",\n]\nquantizer = MatMulNBitsQuantizer(\n    model_input, bits={bits}, block_size=block_size, "
+        f"is_symmetric={not settings.weight.startswith('u')},\n    nodes_to_exclude=nodes_to_exclude,\n)\n"
+        "quantizer.process()\nquantizer.model.save_model_to_file(model_output)",
+        "Keeps the weights of these ops as they are; block_size is yours.",
+    )  # fmt: skip
+
+
+def _inc(settings: Settings) -> Recipe:
     """Neural Compressor looks names up after onnxruntime has optimized the model and a Gemm was taken apart.
 
     A key that is the plain name of such an op would match nothing, without a word.
     """
-    if settings.is_weight_only:  # it would quantize activations as well
-        return None
     return Recipe(
         "inc", INC_LABEL, f"{INC_START}names = [\n", "    {pattern}", ",\n",
         ",\n]\n# What becomes of a Gemm, and of a MatMul with an Add behind it, before the names are looked up.\n"
@@ -144,7 +159,7 @@ def _inc(settings: Settings) -> Recipe | None:
 
 def _inc_onnx(settings: Settings) -> Recipe | None:
     """Not for dynamic models: version 1.0 fails at their convolutions."""
-    if settings.is_weight_only or settings.dynamic:
+    if settings.dynamic:
         return None
     arguments = _types(settings, activation="uint8", weight="int8")
     types = "QuantType, " if {"activation_type", "weight_type"} & set(arguments) else ""
@@ -180,11 +195,12 @@ _TFLITE = Recipe(
 )  # fmt: skip
 
 FORMATS = (
-    Format("onnxruntime", nodes_to_exclude, ("ort", "nodes-to-exclude")),
-    Format("onnxruntime-int16", _int16, ("ort-int16", "int16", "tensorquantoverrides"), rounds=True),
+    Format("onnxruntime-nbits", _weight_only, ("nbits", "matmulnbits")),
+    Format("onnxruntime", with_activations(nodes_to_exclude), ("ort", "nodes-to-exclude")),
+    Format("onnxruntime-int16", with_activations(_int16), ("ort-int16", "int16", "tensorquantoverrides"), rounds=True),
     Format(
         "onnxruntime-per-channel",
-        _per_channel,
+        with_activations(_per_channel),
         ("per-channel", "ort-per-channel"),
         {"weights_per_tensor": "conv|gemm|matmul"},
         rounds=True,
@@ -196,12 +212,12 @@ FORMATS = (
         {"weights_per_tensor": "gemm|matmul"},
         rounds=True,
     ),
-    Format("inc", _inc, INC_ALIASES),
-    Format("inc-onnx", _inc_onnx, ("onnx-neural-compressor",)),
+    Format("inc", with_activations(_inc), INC_ALIASES),
+    Format("inc-onnx", with_activations(_inc_onnx), ("onnx-neural-compressor",)),
     replace(INC_TORCH, elsewhere=True),
-    Format("nncf", always(_NNCF), ("ignoredscope", "ignored-scope")),
+    Format("nncf", with_activations(always(_NNCF)), ("ignoredscope", "ignored-scope")),
     replace(FX, elsewhere=True),
     replace(PT2E, elsewhere=True),
-    Format("tflite", always(_TFLITE), ("denylist", "denylisted-nodes"), elsewhere=True),
+    Format("tflite", with_activations(always(_TFLITE)), ("denylist", "denylisted-nodes"), elsewhere=True),
     PLAIN,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inc_tb.frameworks.formats import INC_BY_NAME, PLAIN, Format, Settings
+from inc_tb.frameworks.formats import INC_BY_NAME, PLAIN, Format, Settings, with_activations
 from inc_tb.records import Recipe
 
 _MODULES = (
@@ -26,9 +26,7 @@ _EXPORTED = (
 )
 
 
-def _inc_torch(settings: Settings) -> Recipe | None:
-    if settings.is_weight_only:  # it would quantize activations as well
-        return None
+def _inc_torch(settings: Settings) -> Recipe:
     config = "DynamicQuantConfig" if settings.dynamic else "StaticQuantConfig"
     return Recipe(
         "inc-torch", "Neural Compressor 3.x for PyTorch: set_local",
@@ -136,19 +134,25 @@ def quantize_(settings: Settings) -> Recipe:
     )  # fmt: skip
 
 
-INC_TORCH = Format("inc-torch", _inc_torch, ("set-local",))
-FX = Format("torch", qconfig_mapping, ("fx", "torch-fx", "qconfig-mapping"))
-PT2E = Format("torch-pt2e", pt2e, ("pt2e",))
+INC_TORCH = Format("inc-torch", with_activations(_inc_torch), ("set-local",))
+FX = Format("torch", with_activations(qconfig_mapping), ("fx", "torch-fx", "qconfig-mapping"))
+PT2E = Format("torch-pt2e", with_activations(pt2e), ("pt2e",))
 _DYNAMIC = "torch-dynamic"
 FORMATS = (
     Format(_DYNAMIC, lambda s: quantize_dynamic(s) if s.dynamic else None, ("quantize-dynamic",)),
     FX,
     PT2E,
     Format("torchao", quantize_),
-    Format("torch-per-channel", _per_channel, ("per-channel",), {"weights_per_tensor": "conv|linear"}, rounds=True),
+    Format(
+        "torch-per-channel",
+        with_activations(_per_channel),
+        ("per-channel",),
+        {"weights_per_tensor": "conv|linear"},
+        rounds=True,
+    ),
     INC_TORCH,
     INC_BY_NAME,
     PLAIN,
     # Of a static model last: the others fit it better.
-    Format(_DYNAMIC, lambda s: None if s.dynamic else quantize_dynamic(s), ("quantize-dynamic",)),
+    Format(_DYNAMIC, with_activations(lambda s: None if s.dynamic else quantize_dynamic(s)), ("quantize-dynamic",)),
 )
