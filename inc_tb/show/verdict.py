@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from inc_tb.advise.configs import is_setting, recipes_for
+from inc_tb.advise.effects import share_text
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.profile import Profile, speedup
 from inc_tb.records import Effect, Suggestion, Trial, listed, plural
@@ -22,6 +23,8 @@ from inc_tb.show.quantities import duration, number, quantity, title
 from inc_tb.tuning.loop import Tuned
 
 _LABEL_WIDTH = 6
+_NO_SHARE = 0.0005
+"""What would be written as 0.0 %."""
 _STYLES = {"ok": "bold green", "met": "bold green", "missed": "bold red", "lost": "bold red"}
 
 
@@ -116,6 +119,8 @@ def _cure(diagnosis: Diagnosis, suggestion: Suggestion) -> str:
     found = measured(suggestion)
     gain = f": {', '.join(found)} (measured)" if found else ""
     if is_setting(diagnosis.framework, diagnosis.ops, suggestion):
+        guess = next((e for e in suggestion.effects if e.what == "error" and e.basis == "estimated"), None)
+        gain = f": {effect_text(guess)} (estimated from these ops in fp32)" if guess is not None else gain
         return action(diagnosis, suggestion) + gain
     count = len(suggestion.ops)
     return ("keep it in fp32" if count == 1 else f"keep these {count} ops in fp32") + gain
@@ -134,8 +139,12 @@ def measured(suggestion: Suggestion) -> list[str]:
 
 
 def effect_text(effect: Effect) -> str:
-    value = f"{effect.value:.1%}" if effect.unit == "share" else f"{effect.value:,.1f} {effect.unit}"
-    return f"{value} {effect.label}"
+    if effect.unit != "share":
+        return f"{effect.value:,.1f} {effect.unit} {effect.label}"
+    if abs(effect.value) < _NO_SHARE:
+        return f"no {effect.label}"
+    label = effect.label.replace("less ", "more ") if effect.value < 0 else effect.label
+    return f"{share_text(abs(effect.value)) if effect.kind == 'recovers' else f'{effect.value:.1%}'} {label}"
 
 
 def trial_text(trial: Trial) -> str:
