@@ -332,6 +332,26 @@ def test_outliers_of_other_channels_are_another_suggestion() -> None:
     assert ["two", "three"] in found
 
 
+@pytest.mark.parametrize(("mixing", "is_one"), [({}, True), ({"params": 9}, False)])
+def test_a_chain_through_heads_is_one_suggestion_from_the_producer_on(mixing: dict[str, int], is_one: bool) -> None:
+    """Channel 5 of 8 is in the third of four heads; a product with weights of its own would make its own channels."""
+    large = BELL.copy()
+    large[:, 5] *= 200
+    heads = large.reshape(64, 4, 64)
+    step = float(np.abs(large).max()) / 127
+    wide, narrow = ({"x": x, "added": rounded(x, int8(step)), "step": step} for x in (large, heads))
+    found = judged(
+        op("start", "Relu"), op("share", "Softmax"),
+        op("value", "MatMul", ["start"], params=64, **wide), op("bias", "Add", ["value"], params=8, **wide),
+        op("heads", "Reshape", ["bias"], **narrow), op("mixed", "MatMul", ["share", "heads"], **mixing, **narrow),
+        op("joined", "Reshape", ["mixed"], **wide), op("project", "MatMul", ["joined"], params=64),
+        op("end", "Tanh", ["project"]),
+    )  # fmt: skip
+    first = next(s.ops for s in found if s.rule == "outlier_channels" and "value" in s.ops)
+    assert ({"value", "bias", "mixed", "project"} <= set(first)) == is_one
+    assert {"value", "bias", "mixed"} <= set(first)
+
+
 def test_weight_outliers_where_a_scale_per_channel_would_not_help() -> None:
     # One weight of 20 in every channel carries nearly all the energy, so the SQNR is fine, but the step that it
     # forces, 20/127, makes zeros of all the others.
