@@ -21,6 +21,7 @@ from inc_tb.advise.range_rules import (
     FAR_APART,
     difference_db,
     joined_db,
+    large_bias,
     mask_constant,
     masked_db,
     near_equal_difference,
@@ -339,6 +340,11 @@ RULES: Sequence[Rule] = (
     Rule("lost_sign", lost_sign, (meaning.CLIPPED_SHARE, meaning.LOW)),
     Rule("clipped_range", clipped_range, (meaning.CLIPPED_SHARE, meaning.LOW, meaning.HIGH, meaning.SCALE)),
     Rule("clipped_range", clipped_input, (meaning.LOW, meaning.HIGH)),
+    Rule("large_bias", large_bias, (
+        Column("offset", label="constant part", unit="value", help="How far the channels lie from 0 on average."),
+        Column("spread", label="varying part", unit="value",
+               help="The standard deviation around that: what tells one input from another."),
+    )),
     Rule("unbalanced_inputs", unbalanced_parts, _OF_PARTS),
     Rule("outlier_channels", outlier_channels, (
         Column("edge", "op", label="op before the tensor", help="The op that writes the tensor with these channels."),

@@ -553,6 +553,36 @@ def test_a_difference_of_nearly_equal_numbers(mean: float, speaks: bool) -> None
         assert "square and mean.square" in found[0].because
 
 
+@pytest.mark.parametrize(("size", "speaks"), [(17.0, True), (15.0, False)])
+@pytest.mark.parametrize("between", [(), ("Relu",)], ids=["", "behind a relu"])
+def test_a_bias_that_is_large_beside_the_products(size: float, speaks: bool, between: Sequence[str]) -> None:
+    """They vary by 1; beside 16 times that much they are no more than a sixteenth of the range."""
+    found = _biased(size, arrives=BELL, between=between)
+    assert (found[0].rule == "large_bias") == speaks
+    if speaks:
+        assert {"biased", "reader"} <= set(found[0].ops)
+        assert found[0].evidence["offset"] == pytest.approx(size, rel=0.01)
+        assert found[0].because.startswith("the bias of biased is large beside its products")
+
+
+def test_a_constant_part_that_was_there_before_is_no_bias() -> None:
+    """What arrives lies at 20, and weights that sum up to 1 leave it there."""
+    assert [s.rule for s in _biased(20.0, arrives=BELL)] == ["large_bias"]
+    assert [s.rule for s in _biased(20.0, arrives=BELL + np.float32(20))] == ["first_or_last_layer"]
+
+
+def _biased(size: float, arrives: np.ndarray, between: Sequence[str] = ()) -> list[Suggestion]:
+    """Channels at this distance from 0, which the op behind them takes back; weights of each sum up to 1."""
+    x = BELL + np.float32(size)
+    step = float(x.max()) / 127
+    biased = op(
+        "biased", "Conv", ["start"], x=x, step=step, weight=weights(np.full((8, 4), 0.25, np.float32)), params=40
+    )
+    ops = [op("start", "Sigmoid", x=arrives), biased]
+    ops += [op("between", kind, ["biased"], x=x, step=step) for kind in between]
+    return judged(*ops, op("reader", "Conv", [ops[-1].op.name], added=12.0, params=9), op("end", "Tanh", ["reader"]))
+
+
 def test_a_difference_of_what_was_lost_before_is_not_to_blame() -> None:
     a = BELL + np.float32(50)
     numbers = op("a", "Mul", x=a, total=noisy(a, 15.0)), op("b", "Mul", x=a - BELL / 2, total=noisy(a, 40.0))
