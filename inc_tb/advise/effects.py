@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from inc_tb.advise.configs import configs, is_setting, with_followers
-from inc_tb.advise.judge import costs_of, instead
+from inc_tb.advise.judge import costs_of
 from inc_tb.frameworks.patterns import pattern_of
 from inc_tb.measure.diagnosis import Diagnosis
-from inc_tb.records import Cell, Column, Effect, Suggestion, short_repr
+from inc_tb.records import Cell, Column, Effect, Suggestion, plural, short_repr
 
 EXPLAINING, FOUND = "smallest_set", "measured_set"
 """The smallest as far as the search can tell; or, where it had no time for everything, one that works."""
@@ -27,6 +27,7 @@ EVIDENCE = (
 _FOLLOWS = "nothing starts to be rounded at this op"
 _NOT_LEFT_OUT = "not among the most sensitive units, for which it is measured"
 _NO_GRADIENT = "there is no gradient at this op; only PyTorch models have any"
+_ILL = ("watch", "bad")
 _MOST_PARTS = 3
 _ENOUGH = 0.5
 """A cause that removes less than this share of the error by itself is not the only one."""
@@ -34,6 +35,10 @@ _NOTHING = 0.02
 """Less than this share of the error is nothing."""
 SPREAD_OVER = 12
 """More ops than this are not a culprit: the error is spread over the model."""
+_FEW = 4
+"""One unit of so many, or the two ends of a tensor, …"""
+_DOMINATING = 25.0
+"""… that each take away this many times what one of the others leaves, stand out without any rule."""
 
 
 @dataclass
@@ -110,13 +115,14 @@ def with_kept(diagnosis: Diagnosis, kept: Sequence[str]) -> Diagnosis:
 
 def with_measured_sets(
     diagnosis: Diagnosis, explaining: KeptSet | None, measured: Mapping[int, KeptSet], units: Collection[str], how: str,
-    *, is_smallest: bool = True,
+    *, is_smallest: bool = True, is_lost: bool = True,
 ) -> Diagnosis:  # fmt: skip
     """Suggestions ranked by what they do to the output: first the set that explains the loss, then the others.
 
     `measured` has what following the suggestions of these ranks does. What was not measured keeps its order behind
     those that do something; those that do nothing by themselves are last and say so. Suggestions may name ops besides
-    the `units`, which change nothing. The explaining set is called the smallest only if it `is_smallest`.
+    the `units`, which change nothing. The explaining set is called the smallest only if it `is_smallest`. Unless the
+    output `is_lost`, a set of healthy ops is none to act on: their rounding adds up in any model.
     """
     settings = [s.rank for s in diagnosis.suggestions if is_setting(diagnosis.framework, diagnosis.ops, s)]
     shares = {rank: kept.recovered for rank, kept in measured.items()}
@@ -134,6 +140,8 @@ def with_measured_sets(
         # What a setting cures need not be kept, and what is kept is not cured by it.
         found = {s.rank: s for s in diagnosis.suggestions}
         related = [found[s.rank] for s in same or suggestions if s.rank not in settings]
+        if not (is_lost or same or _is_to_blame(diagnosis, explaining, related, units)):
+            return replace(diagnosis, suggestions=_ranked(suggestions), notes=[*notes, _of_all(explaining)])
         first = (
             _as_suggestion(diagnosis, explaining, how, related, units, shares, is_smallest=is_smallest)
             if cured is None
@@ -145,18 +153,45 @@ def with_measured_sets(
             suggestions = [*free, *(s for s in suggestions if s not in free)]  # a setting costs none of that
             count = f"{'' if is_smallest else 'up to '}{len(explaining.units)}"
             notes.append(
-                f"the error is spread: it takes {count} ops in fp32 to remove {_share(explaining.recovered)} of it at "
-                "the output. Other settings (per channel, another calibrator, 16-bit activations) may do more than "
+                f"the error is spread: it takes {count} ops in fp32 to remove {share_text(explaining.recovered)} of it "
+                "at the output. Other settings (per channel, another calibrator, 16-bit activations) may do more than "
                 "keeping ops in fp32"
             )
-    ranked = [msgspec.structs.replace(s, rank=rank) for rank, s in enumerate(suggestions, start=1)]
-    return replace(diagnosis, suggestions=ranked, notes=notes)
+    return replace(diagnosis, suggestions=_ranked(suggestions), notes=notes)
+
+
+def _ranked(suggestions: Sequence[Suggestion]) -> list[Suggestion]:
+    return [msgspec.structs.replace(s, rank=rank) for rank, s in enumerate(suggestions, start=1)]
+
+
+def _is_to_blame(
+    diagnosis: Diagnosis, kept: KeptSet, related: Sequence[Suggestion], units: Collection[str]
+) -> bool:  # fmt: skip
+    """Whether a rule has a reason for some of it, an op of it is not as it should be, or few stand out by far."""
+    known = zip(diagnosis.ops["name"], diagnosis.ops["verdict"], strict=True)
+    if _parts(kept, related, units) or any(verdict in _ILL for name, verdict in known if name in kept.units):
+        return True
+    count, others = len(kept.units), len(units) - len(kept.units)
+    is_few = count <= max(2, len(units) // _FEW) and others > 0
+    return is_few and kept.recovered / count >= _DOMINATING * max(0.0, 1 - kept.recovered) / others
+
+
+def _of_all(kept: KeptSet) -> str:
+    """Why there is nothing to suggest although there is an error."""
+    full = kept.error / (1 - kept.recovered) if kept.recovered < 1 else kept.error
+    return (
+        f"error {full:.2g} at the output, and no op is to blame: it is the sum of healthy rounding. It would take "
+        f"{plural(len(kept.units), 'op')} in fp32 to remove {share_text(kept.recovered)} of it"
+    )
 
 
 def _with_effect(suggestion: Suggestion, effect: Effect, *, is_instead: bool) -> Suggestion:
-    """In place of what was estimated."""
+    """In place of what was estimated. Of a setting, what its ops in fp32 do instead is an estimate, too."""
     others = [other for other in suggestion.effects if other.basis != "estimated" and other.what != "error"]
-    return msgspec.structs.replace(suggestion, effects=[*(instead([effect]) if is_instead else [effect]), *others])
+    if is_instead:
+        how = f"{effect.how}; the setting itself was not measured"
+        effect = msgspec.structs.replace(effect, basis="estimated", how=how)
+    return msgspec.structs.replace(suggestion, effects=[effect, *others])
 
 
 def _recovers(kept: KeptSet, how: str) -> Effect:
@@ -186,7 +221,7 @@ def _as_suggestion(
     weights = [(float(diagnosis.ops["params"][row[op]]), str(diagnosis.ops["weight_dtype"][row[op]])) for op in ops]
     cause = next((s for s in related if set(kept.units) <= set(s.ops)), None)
     measured = f"keeping {_counted(ops, cause, units)} in fp32 {'together ' if len(ops) > 1 else ''}removes "
-    measured += f"{_share(kept.recovered)} of the error at the output"
+    measured += f"{share_text(kept.recovered)} of the error at the output"
     parts = [] if cause is not None else _parts(kept, related, units)
     because = f"{cause.because}; {measured}" if cause is not None else _joined(measured, parts, shares)
     first = cause or next(iter(parts), None)
@@ -223,7 +258,7 @@ def _joined(measured: str, parts: Sequence[Suggestion], shares: Mapping[int, flo
         return f"{measured}. Of some of them this is known: {parts[0].because}"
     must = ""
     if len(alone) == len(parts):
-        each = ", ".join(_share(max(0.0, share)) for share in alone)
+        each = ", ".join(share_text(max(0.0, share)) for share in alone)
         must = f". One by one they remove {each}: they must go together" if max(alone) < _ENOUGH else ""
     return f"{measured}. {len(parts)} causes: {told}{must}"
 
@@ -239,6 +274,6 @@ def _configs(diagnosis: Diagnosis, ops: Sequence[str], first: Iterable[str]) -> 
     return configs(diagnosis.framework, diagnosis.ops, diagnosis.graph, ops, first)
 
 
-def _share(share: float) -> str:
+def share_text(share: float) -> str:
     """Nothing is removed wholly."""
     return "over 99.9%" if share > 0.999 else f"{share:.1%}"

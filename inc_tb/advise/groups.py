@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from inc_tb.advise.finding import Finding
 from inc_tb.advise.rules import Rule
-from inc_tb.advise.scene import Scene
+from inc_tb.advise.scene import LAYOUT, OUTLIER_RATIO, SOFTMAX, Scene, outlier_ratio
 from inc_tb.frameworks.patterns import is_repeated, shape_of
 from inc_tb.measure.op_table import Measurement
 
@@ -19,6 +19,9 @@ KEEPS_CHANNELS = {
     "GlobalAveragePool", "GlobalMaxPool",
 }  # fmt: skip
 """Types of ops, as ONNX calls them, that may have weights and have the channels of their input in the same order."""
+
+_SUMS = {"Add", "Sum", "Sub", "Concat"}
+_PRODUCTS = {"MatMul", "BatchMatMul", "matmul", "bmm"}
 
 
 class Scored(NamedTuple):
@@ -40,7 +43,8 @@ def grouped(findings: Sequence[Scored], scene: Scene) -> list[list[Scored]]:
     Those belong together which one setting cures, whose ops have the same names but for an index, and whose outlier
     channels are handed on from one to the other.
     """
-    groups = [[f for group in chain for f in group] for chain in _chained(_alike(findings, scene), scene)]
+    whole = [_to_the_producer(finding, scene) for finding in findings]
+    groups = [[f for group in chain for f in group] for chain in _chained(_alike(whole, scene), scene)]
     groups = [sorted(group, key=lambda f: -f.score) for group in groups]
     return _uncovered(sorted(groups, key=lambda group: -group[0].score))
 
@@ -62,21 +66,61 @@ def _alike(findings: Sequence[Scored], scene: Scene) -> list[list[Scored]]:
 def _chained(groups: Sequence[list[Scored]], scene: Scene) -> list[list[list[Scored]]]:
     """Groups along whose tensors the same outlier channels are handed on."""
     chain_of = {i: [i] for i in range(len(groups))}
-    edges = {str(f.finding.evidence["edge"]): (i, f) for i, group in enumerate(groups) for f in group if _has_edge(f)}
+    edges = {_edge(f): (i, f) for i, group in enumerate(groups) for f in group if _has_edge(f)}
     for name, (i, finding) in edges.items():
         edge = scene.by_name[name]
-        for source in scene.sources(edge) if _may_hand_on(edge, scene) else ():
-            j, before = edges.get(source.op.name, (i, finding))
-            if chain_of[i] is not chain_of[j] and _shares_channels(before, finding):
+        sources = {s.op.name: False for s in (scene.sources(edge) if _may_hand_on(edge, scene) else ())}
+        way = _way_back(edge, scene)
+        sources |= {m.op.name: _is_rearranged(way[:at], scene) for at, m in enumerate(way) if at}
+        for source, is_rearranged in sources.items():
+            j, before = edges.get(source, (i, finding))
+            fits = before.rule is finding.rule and (is_rearranged or _shares_channels(before, finding))
+            if chain_of[i] is not chain_of[j] and fits:
                 chain_of[i] += chain_of[j]
                 chain_of.update(dict.fromkeys(chain_of[j], chain_of[i]))
     chains = {id(chain): chain for chain in chain_of.values()}
     return [[groups[i] for i in chain] for chain in chains.values()]
 
 
+def _to_the_producer(finding: Scored, scene: Scene) -> Scored:
+    """With all that hands the channels on to the edge, from the op that makes them: sparing a part spares nothing."""
+    if not _has_edge(finding):
+        return finding
+    rounded = [m for m in _way_back(scene.by_name[_edge(finding)], scene)[1:] if m.op.activation is not None]
+    ops = {name for m in rounded for name in scene.unit_ops(m.op.name)}.union(finding.ops)
+    in_order = sorted(ops, key=lambda name: scene.by_name[name].op.index)
+    return finding._replace(finding=finding.finding._replace(ops=in_order))
+
+
+def _way_back(edge: Measurement, scene: Scene) -> list[Measurement]:
+    """From an edge, over what hands its outlier channels on, to the op that makes them.
+
+    It ends where two branches with such channels meet: each has its own cause.
+    """
+    way = [edge]
+    while _may_hand_on(way[-1], scene) and scene.kind(way[-1]) not in SOFTMAX:
+        sources = scene.sources(way[-1])
+        is_sum = scene.kind(way[-1]) in _SUMS and len(sources) > 1
+        is_layout = scene.kind(way[-1]) in LAYOUT
+        large = sources if is_layout else [m for m in sources if outlier_ratio(m) > OUTLIER_RATIO]
+        if len(large) != 1 or is_sum or large[0] in way:
+            break
+        way.append(large[0])
+    return way
+
+
+def _is_rearranged(way: Sequence[Measurement], scene: Scene) -> bool:
+    """Whether one of these ops gives its channels other places: heads, or an axis that was moved."""
+    return any(scene.kind(m) in LAYOUT or scene.kind(m) in _PRODUCTS for m in way)
+
+
 def _may_hand_on(edge: Measurement, scene: Scene) -> bool:
     """Without weights an op cannot make such channels itself, whatever a framework calls it."""
     return not edge.op.params or scene.kind(edge) in KEEPS_CHANNELS
+
+
+def _edge(finding: Scored) -> str:
+    return str(finding.finding.evidence["edge"])
 
 
 def _has_edge(finding: Scored) -> bool:

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from inc_tb.advise.finding import Finding
-from inc_tb.advise.scene import HANDING, SOFTMAX, Scene, as_db, number, reach_of
+from inc_tb.advise.scene import HANDING, LAYOUT, SOFTMAX, Scene, added_db, as_db, number, reach_of
 from inc_tb.measure import metrics
 from inc_tb.measure.metrics import sqnr_db
 from inc_tb.measure.op_table import Measurement
+from inc_tb.measure.stats import PairStats
 
 FAR_APART = 16.0
 """What is this many times smaller than what it shares a scale with has few steps left."""
 _MASKING = {"Add", "Sum", "Sub", "Where"}
 _AVERAGING = {"ReduceMean", "ReduceSum", "GlobalAveragePool", "Mean", "mean", "sum"}
 _SQUARING = {"Mul", "Pow", "Square", "mul", "pow", "square", "Div", "div"}
+_HANDS_ON = {"Relu", "LeakyRelu", "Clip", "Identity", "Dropout", *LAYOUT}
 _FINE_DB = 20.0
 """What reaches a difference is fine with this."""
 
@@ -45,6 +49,59 @@ def masked_db(m: Measurement, scene: Scene) -> float:
         return math.inf
     step = _step(m)
     return -10 * math.log10(step * step / 12) if step > 0 else math.inf
+
+
+def large_bias(m: Measurement, scene: Scene) -> Finding | None:
+    """A constant part takes the range, and multiplies every error of the weights that read it."""
+    for edge in scene.sources(m):
+        maker = _maker(edge, scene)
+        offset, spread = _offset_and_spread(edge.output)
+        if maker is None or not scene.rounds(edge) or spread <= 0 or offset < FAR_APART * spread:
+            continue
+        if _added_offset(maker) < offset / 2:
+            continue  # it was there before, or comes of products that are all of one sign
+        because = (
+            f"the bias of {maker.op.name} is large beside its products, as one folded from a batch norm may be: its "
+            f"result lies about {offset:.3g} from 0 and varies by ±{spread:.3g} only, of which rounding leaves "
+            f"{m.op.name} {added_db(m):.1f} dB signal to noise"
+        )
+        ops = sorted({*scene.unit_ops(maker.op.name), *scene.edge_ops(edge)}, key=lambda n: scene.by_name[n].op.index)
+        return Finding(ops, because, {"offset": offset, "spread": spread})
+    return None
+
+
+def _maker(edge: Measurement, scene: Scene) -> Measurement | None:
+    """The op with weights whose result this is, but for an activation function."""
+    while not edge.op.params:
+        sources = scene.sources(edge)
+        if len(sources) != 1 or scene.kind(edge) not in _HANDS_ON:
+            return None
+        edge = sources[0]
+    return edge
+
+
+def _offset_and_spread(stats: PairStats | None) -> tuple[float, float]:
+    """How far channels lie from 0, and how much they vary around that."""
+    if stats is None or not stats.total("count"):
+        return 0.0, 0.0
+    n, x, x2 = (stats.channel_sums(name) for name in ("count", "x", "x2"))
+    of_means = float((x**2 / np.maximum(n, 1)).sum())
+    return math.sqrt(of_means / n.sum()), math.sqrt(max(0.0, float(x2.sum()) - of_means) / n.sum())
+
+
+def _added_offset(m: Measurement) -> float:
+    """How far its channels lie from where the mean of what it reads would bring its products."""
+    if m.output is None or len(m.arrived) != 1:
+        return 0.0
+    read, made = m.arrived[0], m.output
+    mean = read.total("x") / max(1.0, read.total("count"))
+    sums = np.full(made.channels, mean)  # of an op that adds only
+    if m.weight is not None:
+        if m.weight.channels != made.channels:
+            return 0.0
+        sums = m.weight.channel_sums("x") * mean
+    away = made.channel_sums("x") / np.maximum(made.channel_sums("count"), 1) - sums
+    return float(np.sqrt(np.mean(np.square(away))))
 
 
 def near_equal_difference(m: Measurement, scene: Scene) -> Finding | None:

@@ -21,6 +21,7 @@ from inc_tb.advise.range_rules import (
     FAR_APART,
     difference_db,
     joined_db,
+    large_bias,
     mask_constant,
     masked_db,
     near_equal_difference,
@@ -95,9 +96,11 @@ def non_finite(m: Measurement, scene: Scene) -> Finding | None:
 
 
 def constant(m: Measurement, scene: Scene) -> Finding | None:
-    if m.output is None or m.output.extreme("neg_y_min") != -m.output.extreme("y_max"):
+    """With correct inputs, or an op before it is to blame."""
+    own = m.isolated
+    if own is None or not own.total("count") or own.extreme("neg_y_min") != -own.extreme("y_max"):
         return None
-    value, spread = m.output.extreme("y_max"), number(metrics.deviation(m.output, "x"))
+    value, spread = own.extreme("y_max"), number(metrics.deviation(own, "x"))
     if spread == 0:
         return None
     because = f"{m.op.name} is the constant {value:.3g} after quantization, in fp32 it varies by ±{spread:.3g}"
@@ -161,7 +164,7 @@ def clipped_input(m: Measurement, scene: Scene) -> Finding | None:
 def outlier_channels(m: Measurement, scene: Scene) -> Finding | None:
     """A few channels stretch the one scale that all share, behind this op or before it."""
     before = [] if weights_explain(m) else scene.sources(m)
-    edges = [e for e in (m, *before) if scene.readers(e) and scene.rounds(e) and outlier_ratio(e) > OUTLIER_RATIO]
+    edges = [e for e in (m, *before) if scene.rounds(e) and outlier_ratio(e) > OUTLIER_RATIO]
     if not edges:
         return None
     edge = min(edges, key=median_channel_db)
@@ -171,21 +174,27 @@ def outlier_channels(m: Measurement, scene: Scene) -> Finding | None:
     outliers = outliers_among(ranges)
     channels = known_channels(edge)
     share = float(np.mean(channels < LOST_CHANNEL_DB)) if channels.size else 0.0
-    reader = scene.readers(edge)[0]
+    reader = next(iter(scene.readers(edge)), None)
     are = "is" if len(outliers) == 1 else "are up to"
+    where = f"between {edge.op.name} and {reader.op.name}" if reader is not None else f"of the output of {edge.op.name}"
     because = (
-        f"{len(outliers)} of {len(ranges)} channels between {edge.op.name} and {reader.op.name} {are} "
-        f"{outlier_ratio(edge):.0f} times larger than the median channel; the scale that all share "
+        f"{len(outliers)} of {len(ranges)} channels {where} {are} {outlier_ratio(edge):.0f} times larger than the "
+        "median channel; the scale that all share "
     )
     drowned = f"drowns {share:.0%} of the channels in rounding noise (under {LOST_CHANNEL_DB:.0f} dB)"
     because += drowned if share >= 0.005 else "leaves the others few of its steps"
-    if added_db(reader) < healthy_db(reader):
+    if reader is not None and added_db(reader) < healthy_db(reader):
         because += f" and {_leaves(reader)}"
     evidence = {
         "edge": edge.op.name, "channel_ratio": outlier_ratio(edge), "channels": outliers[:MOST_LISTED],
         "lost_channels": share, "median_channel_sqnr_db": finite(median_channel_db(edge)),
     }  # fmt: skip
     return Finding(scene.edge_ops(edge), because, evidence)
+
+
+def unbalanced_parts(m: Measurement, scene: Scene) -> Finding | None:
+    """Parts that are joined end to end, where their channels tell the same less clearly."""
+    return unbalanced_inputs(m, scene) if scene.kind(m) == "Concat" else None
 
 
 def unbalanced_inputs(m: Measurement, scene: Scene) -> Finding | None:
@@ -286,6 +295,10 @@ def harm(m: Measurement, scene: Scene) -> float:
     return min(own, difference_db(m, scene))
 
 
+_OF_PARTS = (
+    Column("ratio", label="ratio of the inputs' ranges", unit="ratio", better="lower", normal=(1, FAR_APART),
+           help="The range of the largest input over that of the smallest; both share one scale."),
+)  # fmt: skip
 RULES: Sequence[Rule] = (
     Rule("non_finite", non_finite, (
         Column("non_finite", label="NaN or infinite", unit="count", better="lower", normal=(None, 0),
@@ -333,6 +346,12 @@ RULES: Sequence[Rule] = (
     Rule("lost_sign", lost_sign, (meaning.CLIPPED_SHARE, meaning.LOW)),
     Rule("clipped_range", clipped_range, (meaning.CLIPPED_SHARE, meaning.LOW, meaning.HIGH, meaning.SCALE)),
     Rule("clipped_range", clipped_input, (meaning.LOW, meaning.HIGH)),
+    Rule("large_bias", large_bias, (
+        Column("offset", label="constant part", unit="value", help="How far the channels lie from 0 on average."),
+        Column("spread", label="varying part", unit="value",
+               help="The standard deviation around that: what tells one input from another."),
+    )),
+    Rule("unbalanced_inputs", unbalanced_parts, _OF_PARTS),
     Rule("outlier_channels", outlier_channels, (
         Column("edge", "op", label="op before the tensor", help="The op that writes the tensor with these channels."),
         meaning.CHANNEL_RATIO,
@@ -364,10 +383,7 @@ RULES: Sequence[Rule] = (
         Column("usual_db", label="usual for the format", unit="dB", better="higher",
                help="Signal to noise of weights of a bell shape with as many bits and as many weights to a scale."),
     )),
-    Rule("unbalanced_inputs", unbalanced_inputs, (
-        Column("ratio", label="ratio of the inputs' ranges", unit="ratio", better="lower", normal=(1, FAR_APART),
-               help="The range of the largest input over that of the smallest; both share one scale."),
-    )),
+    Rule("unbalanced_inputs", unbalanced_inputs, _OF_PARTS),
     Rule("dispersed_range", dispersed_range, (
         Column("share_in_tails", label="values in the tails", unit="share", better="higher", normal=(IN_TAIL, None),
                help="Share of the values in the outer 15/16 of the range; if there are hardly any, the steps there "

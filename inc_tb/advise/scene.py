@@ -136,9 +136,15 @@ def median_channel_db(m: Measurement) -> float:
 
 def harm_db(m: Measurement, scene: Scene) -> float:
     """The error that an op adds, over the whole tensor or, where few channels dominate a rounded one, by channel."""
-    has_outliers = outlier_ratio(m) > OUTLIER_RATIO and scene.kind(m) not in SOFTMAX
-    uneven = has_outliers and scene.readers(m) and scene.rounds(m)
+    uneven = outlier_ratio(m) > OUTLIER_RATIO and scene.rounds(m) and not _are_shares(m, scene)
     return min(added_db(m), median_channel_db(m)) if uneven else added_db(m)
+
+
+def _are_shares(m: Measurement, scene: Scene) -> bool:
+    """Results from 0 to 1, of which those near 0 are no finer: classes that are rare."""
+    if scene.kind(m) in SOFTMAX or m.output is None:
+        return True
+    return not scene.readers(m) and m.output.extreme("neg_x_min") <= 0 and m.output.extreme("x_max") <= 1
 
 
 def weight_db(m: Measurement) -> float:

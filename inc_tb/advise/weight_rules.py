@@ -20,6 +20,10 @@ ROUNDING_STEPS = 1.0
 """Errors of weights that are larger than this, in steps and on average, are not those of rounding."""
 MISFIT = 0.5
 """Share of the weights' error that a factor and a shift explain."""
+HALF_STEP = 0.505
+"""The largest error of rounding, in steps, with what computing it adds."""
+_GONE = 0.01
+"""Weights that come out this many times smaller are rounded to zero."""
 WRAPPED = 0.9
 """Error of a weight, as a share of the range of all, that only the step from one end to the other makes."""
 ALL_ALIKE = 0.95
@@ -93,10 +97,10 @@ def _line(weight: PairStats) -> _Line:
 
 def misfit_weights(m: Measurement, scene: Scene) -> Finding | None:
     """Quantized weights that are the fp32 ones times a factor, or moved: a wrong scale or zero point."""
-    if m.weight is None or not weights_explain(m):
+    if m.weight is None or not weights_explain(m) or _is_rounding(m.weight, m.op.weight):
         return None
     line = _line(m.weight)
-    if line.explained < MISFIT:
+    if line.explained < MISFIT or (line.is_factor and abs(line.factor) < _GONE):
         return None
     of_channel = f" of channel {line.channel}" if line.channel is not None else ""
     times, away = f"are about {line.factor:.2f} times", f"lie about {line.shift:+.3g} from"
@@ -109,6 +113,16 @@ def misfit_weights(m: Measurement, scene: Scene) -> Finding | None:
         "weight_sqnr_db": weight_db(m), "explained": line.explained, "factor": line.factor, "shift": line.shift,
     }  # fmt: skip
     return Finding(scene.unit_ops(m.op.name), because, evidence)
+
+
+def _is_rounding(weight: PairStats, q: Quantization | None) -> bool:
+    """Whether no weight is further off than half a step, as far as steps are known."""
+    if q is None or q.scale is None or q.block or q.dtype.startswith("float"):
+        return False
+    steps = np.abs(q.scale.astype(np.float64).ravel())
+    if steps.size not in (1, weight.channels):
+        return False
+    return bool(np.all(weight.channel_extremes("e_abs") <= HALF_STEP * steps))
 
 
 def wrapped_weights(m: Measurement, scene: Scene) -> Finding | None:

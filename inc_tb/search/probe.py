@@ -23,7 +23,7 @@ from inc_tb.search.budget import Budget
 from inc_tb.search.comparison import Comparison
 from inc_tb.search.journal import Journal
 from inc_tb.search.simulation import Simulation, interval, resampled
-from inc_tb.search.smallest import HEALTHY, Search
+from inc_tb.search.smallest import HEALTHY, LOST, Search
 from inc_tb.shown import Shown
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ _SUGGESTIONS = 20
 _FIRST_LOG_S = 2.0
 _SHARES = (0.5, 0.65, 0.9)
 """When the time for the units, for leaving them out and for the tensors around them is over, of the whole budget."""
+_SAME = 0.95
+"""With fewer of the same decisions an output is lost, whatever its error."""
 _FIRST, _FIRST_IF_BRIEF = 0.3, 0.7
 """When that for what the diagnosis suggests is over, which comes before them."""
 
@@ -148,19 +150,12 @@ class Prober:
         self._screened = screened(diagnosis, [unit.name for unit in simulation.model.units])
 
     def run(self) -> Probe:
-        if self._is_brief:
-            self._run_briefly()
-        else:
-            self._result.comparison = self._simulation.compare()
-            self._search()
-        return self._result
-
-    def _run_briefly(self) -> None:
-        if self._is_healthy():
+        self._result.comparison = self._simulation.compare()
+        if self._is_brief and self._is_healthy():
             self._withdraw()
         else:
             self._search()
-        self._result.comparison = self._simulation.compare()
+        return self._result
 
     def _search(self) -> None:
         self._total = len(self._screened) + min(_LEFT_OUT, len(self._screened))
@@ -260,8 +255,16 @@ class Prober:
         how = f"measured with these ops in fp32 and all others rounded, over {samples}, in fp32 kernels"
         units = {unit.name for unit in self._simulation.model.units}
         self._diagnosis = with_measured_sets(
-            self._diagnosis, self._result.explaining, self._measured, units, how, is_smallest=search.is_whole
-        )
+            self._diagnosis, self._result.explaining, self._measured, units, how, is_smallest=search.is_whole,
+            is_lost=self._is_lost(),
+        )  # fmt: skip
+
+    def _is_lost(self) -> bool:
+        """Clearly: one decision more or less is chance."""
+        simulated = self._result.comparison["simulated"]
+        chance = 1 / max(1, len(self._simulation.errors(())))
+        same = simulated.agreement
+        return simulated.error > LOST or (same is not None and same + chance < _SAME)
 
     def _kept(self, units: Sequence[str]) -> KeptSet:
         full, left = self._simulation.error_keeping(()), self._simulation.error_keeping(units)

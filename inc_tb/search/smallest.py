@@ -24,6 +24,10 @@ _NEGLIGIBLE = 0.01
 """Of the error of everything rounded: of a group with less, no member is looked at by itself."""
 HEALTHY = 0.003
 """Error of the output that healthy int8 has: 25 dB."""
+LOST = 0.1
+"""Error of an output that is clearly lost."""
+_EXPLAINED = 0.95
+"""With this share removed, and the output no longer lost, a set whose cause is known needs no further ops."""
 _REMOVED = 0.9
 """A set that explains the loss removes this share of the output's error, …"""
 _WORTH = 0.5
@@ -167,7 +171,8 @@ class Search:
         return self._sorted(prefixes[-1]) if prefixes else []
 
     def explaining(self, sets: Iterable[Collection[str]] = ()) -> list[str]:
-        """The set that explains most of the loss: what is left is small, and no further op changes it much.
+        """The set that explains most of the loss: what is left is small, and no further op changes it much, or what
+        is there is what a cause has.
 
         Nor do all of one of the `sets` together, such as what a cause has in every layer. Where several of them
         together explain the loss with fewer ops than single ones do, it is those.
@@ -183,9 +188,11 @@ class Search:
         if not found:
             return []
         kept, prefixes = min(map(frozenset, found), key=len), self.prefixes()
-        error = self.simulation.error_keeping(kept)
+        error, enough = self.simulation.error_keeping(kept), min(LOST, (1 - _EXPLAINED) * full)
         while error > HEALTHY and (more := next((p for p in prefixes if not p <= kept), None)) is not None:
             grown = kept | more
+            if error <= enough and _is_covered(kept, wholes):
+                return self._sorted(kept)
             if not self._may_try(grown) or self.simulation.error_keeping(grown) > _WORTH * error:
                 break
             kept = frozenset(self.pruned(grown, _WORTH * error))
@@ -293,6 +300,12 @@ class Search:
 
     def _sorted(self, units: Collection[str]) -> list[str]:
         return [unit for unit in self.order if unit in units]
+
+
+def _is_covered(kept: frozenset[str], sets: Sequence[frozenset[str]]) -> bool:
+    """Whether each unit is in one of the sets of which it has most."""
+    inside = [some for some in sets if 2 * len(kept & some) > len(some)]
+    return any(kept <= some for some in sets) or kept <= frozenset[str]().union(*inside)
 
 
 def grids_of(simulation: Simulation) -> dict[str, Grid]:

@@ -5,7 +5,6 @@ Terminal, Markdown and cards say the same. Each line is known from what was meas
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from inc_tb.advise.configs import is_setting, recipes_for
+from inc_tb.advise.effects import share_text
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.profile import Profile, speedup
 from inc_tb.records import Effect, Suggestion, Trial, listed, plural
@@ -26,6 +26,8 @@ from inc_tb.tuning.loop import Tuned
 _LABEL_WIDTH = 6
 _NAME_WIDTHS = (32, 24, 16, 12)
 _CLAUSES = (", ", "; ", " (", ". ")
+_NO_SHARE = 0.0005
+"""What would be written as 0.0 %."""
 _STYLES = {"ok": "bold green", "met": "bold green", "missed": "bold red", "lost": "bold red"}
 
 
@@ -128,7 +130,9 @@ def _faster(diagnosis: Diagnosis) -> list[Line]:
 def _cure(diagnosis: Diagnosis, suggestion: Suggestion, keep: str = "") -> str:
     """The line above has the names."""
     if is_setting(diagnosis.framework, diagnosis.ops, suggestion):
-        return action(diagnosis, suggestion)  # what was measured is the ops in fp32 instead
+        guess = next((e for e in suggestion.effects if e.what == "error" and e.basis == "estimated"), None)
+        told = f": {effect_text(guess)} (estimated from these ops in fp32)" if guess is not None else ""
+        return action(diagnosis, suggestion) + told
     found = measured(suggestion)
     gain = f": {', '.join(found)}" if found else ""
     count = len(suggestion.ops)
@@ -149,16 +153,14 @@ def measured(suggestion: Suggestion) -> list[str]:
 
 def effect_text(effect: Effect) -> str:
     if effect.what in ("error", "noise"):
-        of = "of the error" if effect.what == "error" else "of the added noise"
-        return f"removes {_share(effect.value) if effect.value > 0 else 'none'} {of}"
+        of = "the error" if effect.what == "error" else "the added noise"
+        if abs(effect.value) < _NO_SHARE:
+            return f"removes none of {of}"
+        is_gain = effect.value > 0
+        return f"removes {share_text(effect.value)} of {of}" if is_gain else f"adds {-effect.value:.1%} to {of}"
     if effect.what == "time":
         return f"{'saves' if effect.kind == 'recovers' else 'costs'} {duration(effect.value)} a run"
     return f"{number(effect.value)} {effect.unit} {effect.label}"
-
-
-def _share(value: float) -> str:
-    """Nothing is removed wholly: rounded down."""
-    return f"{min(99.9, math.floor(value * 1000) / 10):g}%"
 
 
 def trial_text(trial: Trial) -> str:

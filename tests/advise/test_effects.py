@@ -220,8 +220,9 @@ def test_what_a_setting_cures_is_not_said_to_be_kept(with_setting: Diagnosis) ->
     explaining = KeptSet([CONV1, CONV2], 0.01, 0.99)
     first, second = with_measured_sets(with_setting, explaining, {1: explaining}, UNITS, HOW).suggestions
     assert (first.because, first.recipe, first.rank) == ("one setting cures it", "per_channel=True", 1)
-    measured = [(e.label, e.value) for e in first.effects if e.basis == "measured"]
-    assert measured == [("less error at the output with these ops in fp32 instead", 0.99)]
+    (gain,) = (e for e in first.effects if e.what == "error")
+    assert (gain.basis, gain.label, gain.value) == ("estimated", "less error at the output", 0.99)
+    assert gain.how == f"{HOW}; the setting itself was not measured"
     assert second.rule == "rule2"
 
 
@@ -254,6 +255,44 @@ def test_without_a_set_nothing_is_added(diagnosis: Diagnosis) -> None:
         found = with_measured_sets(given, explaining, {}, UNITS, HOW)
         assert [s.rule for s in found.suggestions] == ["rule1"]
         assert found.notes == diagnosis.notes
+
+
+def healthy(diagnosis: Diagnosis, *ill: str) -> Diagnosis:
+    verdicts = ["watch" if name in ill else "ok" for name in OPS]
+    return replace(diagnosis, ops=diagnosis.ops.replaced({"verdict": verdicts}), suggestions=[])
+
+
+def test_healthy_ops_are_no_cure_unless_the_output_is_lost(diagnosis: Diagnosis) -> None:
+    spread = KeptSet([CONV1, CONV2], 0.002, 0.95)
+    (lost,) = with_measured_sets(healthy(diagnosis), spread, {}, UNITS, HOW).suggestions
+    assert lost.rule == EXPLAINING
+    found = with_measured_sets(healthy(diagnosis), spread, {}, UNITS, HOW, is_lost=False)
+    assert found.suggestions == []
+    assert found.notes[-1] == (
+        "error 0.04 at the output, and no op is to blame: it is the sum of healthy rounding. It would take 2 ops in "
+        "fp32 to remove 95.0% of it"
+    )
+
+
+def test_an_op_that_is_ill_or_has_a_reason_is_to_blame_whatever_the_output(diagnosis: Diagnosis) -> None:
+    spread = KeptSet([CONV1, CONV2], 0.002, 0.95)
+    for given in (
+        healthy(diagnosis, CONV2), replace(healthy(diagnosis), suggestions=[suggestion(1, CONV1)])
+    ):  # fmt: skip
+        first = with_measured_sets(given, spread, {}, UNITS, HOW, is_lost=False).suggestions[0]
+        assert first.ops == [CONV1, CONV2]
+
+
+@pytest.mark.parametrize(("recovered", "is_told"), [(0.958, False), (0.963, True)])
+def test_few_ops_that_stand_out_by_far_are_to_blame(diagnosis: Diagnosis, recovered: float, is_told: bool) -> None:
+    """Two of four units: each takes away 25 times what one of the others leaves at 25/26."""
+    kept = KeptSet([CONV1, CONV2], 0.002, recovered)
+    found = with_measured_sets(healthy(diagnosis), kept, {}, UNITS, HOW, is_lost=False)
+    assert bool(found.suggestions) == is_told
+    many = with_measured_sets(
+        healthy(diagnosis), KeptSet([CONV1, CONV2, POOL], 0.002, 0.999), {}, UNITS, HOW, is_lost=False
+    )
+    assert many.suggestions == []
 
 
 def test_a_spread_error_is_called_so(diagnosis: Diagnosis) -> None:

@@ -135,6 +135,29 @@ def test_outlier_channels_name_the_whole_edge(factor: float, speaks: bool) -> No
         assert [v.verdict for v in verdicts(*ops)] == ["bad"] * 3
 
 
+@pytest.mark.parametrize(("factor", "speaks"), [(40.0, True), (6.0, False)])
+def test_outlier_channels_of_the_models_own_output(factor: float, speaks: bool) -> None:
+    """No op reads it; 6 times is under the ratio of 8 that counts, though the small channels have 14 dB there."""
+    x = BELL * np.float32(0.1)
+    x[:, 0] *= factor
+    step = 2.0 * float(np.abs(x[:, 1:]).std())
+    found = judged(op("a", "Relu"), op("b", "Mul", ["a"], x=x, added=rounded(x, int8(step)), step=step))
+    assert ("outlier_channels" in [s.rule for s in found]) == speaks
+    if speaks:
+        assert (found[0].rule, found[0].ops) == ("outlier_channels", ["b"])
+        assert found[0].because.startswith("1 of 8 channels of the output of b is ")
+
+
+@pytest.mark.parametrize(("most", "speaks"), [(1.01, True), (0.99, False)])
+def test_rare_classes_of_an_output_are_no_outliers(most: float, speaks: bool) -> None:
+    """Shares of 1 that stay near 0 need no finer steps than those near 1."""
+    x = np.abs(BELL) * np.float32(0.001)
+    x[:, 0] *= most / x[:, 0].max()
+    step = 0.01
+    found = judged(op("a", "Relu"), op("b", "Sigmoid", ["a"], x=x, added=rounded(x, int8(step)), step=step))
+    assert bool(found) == speaks
+
+
 @pytest.mark.parametrize(("limit", "speaks"), [(1.0, True), (3.9, False)])
 def test_clipped_range(limit: float, speaks: bool) -> None:
     q = int8(limit / 127)
@@ -317,6 +340,26 @@ def test_outliers_of_other_channels_are_another_suggestion() -> None:
     assert ["two", "three"] in found
 
 
+@pytest.mark.parametrize(("mixing", "is_one"), [({}, True), ({"params": 9}, False)])
+def test_a_chain_through_heads_is_one_suggestion_from_the_producer_on(mixing: dict[str, int], is_one: bool) -> None:
+    """Channel 5 of 8 is in the third of four heads; a product with weights of its own would make its own channels."""
+    large = BELL.copy()
+    large[:, 5] *= 200
+    heads = large.reshape(64, 4, 64)
+    step = float(np.abs(large).max()) / 127
+    wide, narrow = ({"x": x, "added": rounded(x, int8(step)), "step": step} for x in (large, heads))
+    found = judged(
+        op("start", "Relu"), op("share", "Softmax"),
+        op("value", "MatMul", ["start"], params=64, **wide), op("bias", "Add", ["value"], params=8, **wide),
+        op("heads", "Reshape", ["bias"], **narrow), op("mixed", "MatMul", ["share", "heads"], **mixing, **narrow),
+        op("joined", "Reshape", ["mixed"], **wide), op("project", "MatMul", ["joined"], params=64),
+        op("end", "Tanh", ["project"]),
+    )  # fmt: skip
+    first = next(s.ops for s in found if s.rule == "outlier_channels" and "value" in s.ops)
+    assert ({"value", "bias", "mixed", "project"} <= set(first)) == is_one
+    assert {"value", "bias", "mixed"} <= set(first)
+
+
 def test_weight_outliers_where_a_scale_per_channel_would_not_help() -> None:
     # One weight of 20 in every channel carries nearly all the energy, so the SQNR is fine, but the step that it
     # forces, 20/127, makes zeros of all the others.
@@ -363,6 +406,21 @@ def test_weights_with_a_wrong_zero_point() -> None:
     assert found.rule == "misfit_weights"
     assert found.evidence["shift"] == pytest.approx(-0.6, abs=0.05)
     assert "Their zero point does not fit them" in found.because
+
+
+@pytest.mark.parametrize(("away", "rule"), [(0.49, "weights_per_tensor"), (0.52, "misfit_weights")])
+def test_weights_within_half_a_step_are_rounded_whatever_a_line_says(away: float, rule: str) -> None:
+    """All channels but the large one lie within half a step of 0, and become that: 0.00 times what they were."""
+    w = rng.uniform(-0.45, 0.45, (8, 256))
+    w[0] = np.linspace(-127, 127, 256)
+    w[1, 0] = away
+    y = np.where(np.arange(8)[:, None] == 0, np.round(w), 0)
+    y[1:] += 0.0 if away < 0.5 else -0.3
+    stats = PairStats(0, int8(1.0).limits)
+    stats.update(w.astype(np.float32), y.astype(np.float32))
+    bad = op("b", "MatMul", ["a"], added=3.0, weight=(int8(1.0), stats), params=w.size)
+    (found,) = judged(op("a", "Relu"), bad, op("c", "Tanh", ["b"]))
+    assert found.rule == rule
 
 
 @pytest.mark.parametrize(("beyond", "speaks"), [(0.0, True), (0.25, False)])
@@ -456,6 +514,16 @@ def test_unbalanced_parts_of_the_models_own_output(ratio: float, speaks: bool) -
     assert not speaks or "joins a (up to" in found[0].because
 
 
+def test_parts_that_are_joined_are_told_before_their_channels() -> None:
+    """A channel of the large part is an outlier of the whole, whoever reads it."""
+    x = np.concatenate([BELL[:, :1] * np.float32(600), BELL[:, 1:]], axis=1)
+    step = float(np.abs(x).max()) / 127
+    parts = op("boxes", x=BELL * np.float32(600), step=20.0), op("scores")
+    joined = op("join", "Concat", ["boxes", "scores"], x=x, added=rounded(x, int8(step)), step=step)
+    for behind in ((), (op("end", "Transpose", ["join"], x=x, step=step),)):
+        assert [s.rule for s in judged(*parts, joined, *behind)][:1] == ["unbalanced_inputs"]
+
+
 @pytest.mark.parametrize(("low", "speaks"), [(-3.4e38, True), (-170.0, True), (-140.0, False)])
 @pytest.mark.parametrize("between", [(), ("Reshape",)], ids=["", "behind a reshape"])
 def test_a_mask_in_one_range_with_scores(low: float, speaks: bool, between: Sequence[str]) -> None:
@@ -491,6 +559,36 @@ def test_a_difference_of_nearly_equal_numbers(mean: float, speaks: bool) -> None
     if speaks:
         assert found[0].ops == ["square", "mean.square", "variance", "end"]
         assert "square and mean.square" in found[0].because
+
+
+@pytest.mark.parametrize(("size", "speaks"), [(17.0, True), (15.0, False)])
+@pytest.mark.parametrize("between", [(), ("Relu",)], ids=["", "behind a relu"])
+def test_a_bias_that_is_large_beside_the_products(size: float, speaks: bool, between: Sequence[str]) -> None:
+    """They vary by 1; beside 16 times that much they are no more than a sixteenth of the range."""
+    found = _biased(size, arrives=BELL, between=between)
+    assert (found[0].rule == "large_bias") == speaks
+    if speaks:
+        assert {"biased", "reader"} <= set(found[0].ops)
+        assert found[0].evidence["offset"] == pytest.approx(size, rel=0.01)
+        assert found[0].because.startswith("the bias of biased is large beside its products")
+
+
+def test_a_constant_part_that_was_there_before_is_no_bias() -> None:
+    """What arrives lies at 20, and weights that sum up to 1 leave it there."""
+    assert [s.rule for s in _biased(20.0, arrives=BELL)] == ["large_bias"]
+    assert [s.rule for s in _biased(20.0, arrives=BELL + np.float32(20))] == ["first_or_last_layer"]
+
+
+def _biased(size: float, arrives: np.ndarray, between: Sequence[str] = ()) -> list[Suggestion]:
+    """Channels at this distance from 0, which the op behind them takes back; weights of each sum up to 1."""
+    x = BELL + np.float32(size)
+    step = float(x.max()) / 127
+    biased = op(
+        "biased", "Conv", ["start"], x=x, step=step, weight=weights(np.full((8, 4), 0.25, np.float32)), params=40
+    )
+    ops = [op("start", "Sigmoid", x=arrives), biased]
+    ops += [op("between", kind, ["biased"], x=x, step=step) for kind in between]
+    return judged(*ops, op("reader", "Conv", [ops[-1].op.name], added=12.0, params=9), op("end", "Tanh", ["reader"]))
 
 
 def test_a_difference_of_what_was_lost_before_is_not_to_blame() -> None:
@@ -530,6 +628,14 @@ def test_a_tensor_that_became_constant() -> None:
     zero = np.zeros_like(BELL)
     found = judged(op("a", "Sigmoid", added=zero, total=zero), op("b", "Tanh", ["a"]), op("c", "Tanh", ["b"]))
     assert found[0].rule == "constant"
+
+
+def test_what_is_constant_because_nothing_else_arrives_is_not_to_blame() -> None:
+    """The second op gives nothing, too, but what it adds itself is little; the first one is named."""
+    zero = np.zeros_like(BELL)
+    lost = op("a", "Sigmoid", added=zero, total=zero)
+    found = judged(lost, op("b", "Sigmoid", ["a"], added=10.0, total=zero), op("c", "Tanh", ["b"]))
+    assert [(s.rule, s.ops) for s in found] == [("constant", ["a", "b"])]
 
 
 def test_non_finite_values_come_first() -> None:

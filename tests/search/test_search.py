@@ -288,6 +288,15 @@ def test_what_is_left_of_a_healthy_model_is_left_alone() -> None:
     assert more.explaining() == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize(("left", "known", "grows"), [(0.04, "ab", False), (0.06, "ab", True), (0.04, "ad", True)])
+def test_a_known_cause_does_not_grow_once_what_is_left_matters_little(left: float, known: str, grows: bool) -> None:
+    """One op has most of what is left; 95 % and a cause are enough, but not 94 %, nor a cause of other ops."""
+    search = searched([edge("a to b", "ab", 1 - left), *alone(c=0.75 * left, d=0.25 * left)])
+    assert ("c" in search.explaining([known])) == grows
+    lost = searched([edge("a to b", "ab", 100 * (1 - left)), *alone(c=75 * left, d=25 * left)])
+    assert "c" in lost.explaining([known])
+
+
 def test_an_error_spread_over_everything_needs_nearly_everything() -> None:
     search = searched(alone(**dict.fromkeys("abcdefghij", 1.0)))
     found = search.explaining()

@@ -5,17 +5,21 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from rich.console import Console
 
 import inc_tb
+from inc_tb.advise.effects import KeptSet, with_measured_sets
 from inc_tb.profiling.profile import Profile
 from inc_tb.records import SLOWER, Effect, ProfileRow, Tokens, Trial
 from inc_tb.search.comparison import Comparison
 from inc_tb.show.verdict import (
     Line,
+    effect_text,
     show_verdict,
     trial_text,
     verdict_of_diagnosis,
@@ -56,6 +60,33 @@ def test_what_was_measured_at_the_output_is_said(diagnosis: inc_tb.Diagnosis) ->
     assert said["lost"] == "error / signal 0.25 at the output; 80.0% of the decisions are the same"
     assert said["cure"] == "keep these 4 ops in fp32: removes 99.5% of the error"
     assert "next" not in said
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.9996, "removes over 99.9% of the error"), (0.9987, "removes 99.9% of the error"),
+        (0.0, "removes none of the error"), (-0.0004, "removes none of the error"), (-0.051, "adds 5.1% to the error"),
+    ],
+)  # fmt: skip
+def test_a_share_of_the_error_is_told_in_one_way(share: float, text: str) -> None:
+    """As the reason beside it says it, and never "removes -5.1%"."""
+    assert effect_text(Effect("recovers", "less error", share, "share", "measured", "a probe", "error")) == text
+
+
+def test_what_a_setting_does_is_an_estimate_until_it_is_run(diagnosis: inc_tb.Diagnosis) -> None:
+    first = replace_first(diagnosis, recipes={"onnxruntime-per-channel": "per_channel=True"})
+    measured = KeptSet(first.suggestions[0].ops, 0.001, 0.985)
+    probed = with_measured_sets(first, measured, {1: measured}, measured.units, "measured with them in fp32")
+    assert told(verdict_of_diagnosis(probed))["cure"].endswith(
+        ": removes 98.5% of the error (estimated from these ops in fp32)"
+    )
+    assert not any(effect.basis == "measured" for effect in probed.suggestions[0].effects)
+
+
+def replace_first(diagnosis: inc_tb.Diagnosis, **changes: Any) -> inc_tb.Diagnosis:
+    first, *others = diagnosis.suggestions
+    return replace(diagnosis, suggestions=[msgspec.structs.replace(first, **changes), *others])
 
 
 def test_of_a_language_model_what_a_reader_notices_is_lost(diagnosis: inc_tb.Diagnosis) -> None:

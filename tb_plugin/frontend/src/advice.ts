@@ -92,6 +92,12 @@ export function told(effects: Effect[]): { gains: Told[]; costs: Told[] } {
   };
 }
 
+/** "5 % more error", never "-5 % less". */
+export function signless({ what, label, value }: Effect): { label: string; value: number } {
+  const isMore = value < 0 && (what === "error" || what === "noise");
+  return isMore ? { label: label.replace("less", "more"), value: -value } : { label, value };
+}
+
 function effectText({ kind, what, label, value, unit }: Effect): string {
   switch (what) {
     case "error":

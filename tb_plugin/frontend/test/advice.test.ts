@@ -9,6 +9,7 @@ import {
   firstTool,
   isAboutTime,
   reasonOf,
+  signless,
   told,
 } from "../src/advice.ts";
 import type { Effect, Recipe, Suggestion } from "../src/records.ts";
@@ -51,6 +52,13 @@ test("the action comes first, for the tool that is told", () => {
   assert.equal(actionOf(["/a", "/b", "/c", "/d"], keep, "keep"), "Keep a, b and 2 more ops in fp32");
   assert.equal(actionOf(["/a"], keep, "onnxruntime-int16"), "Give a 16 bits");
   assert.equal(actionOf(["/a"], recipe("Tool: a scale per channel", ""), "x"), "Use a scale per channel");
+});
+
+test("less that is below nothing is more", () => {
+  const [worse, better, cost] = [-0.05, 0.05, -3].map((value) => effect({ what: "error", label: "less error", value }));
+  assert.deepEqual(signless(worse as Effect), { label: "more error", value: 0.05 });
+  assert.deepEqual(signless(better as Effect), { label: "less error", value: 0.05 });
+  assert.deepEqual(signless({ ...(cost as Effect), what: "size", label: "larger weights" }), { label: "larger weights", value: -3 });
 });
 
 test("numbers in words, what it gives apart from what it takes; nothing is removed wholly", () => {

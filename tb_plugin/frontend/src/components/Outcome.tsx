@@ -1,6 +1,6 @@
 // What a change gives and takes: results of trials first, then what was measured, counted or estimated.
 
-import { type Told, told } from "../advice.ts";
+import { signless, type Told, told } from "../advice.ts";
 import { recipeOf } from "../configs.ts";
 import { formatScore, signed, withUnit } from "../format.ts";
 import { readyValue } from "../loadable.ts";
@@ -63,7 +63,7 @@ export function Effects({ effects }: { effects: Effect[] }) {
         <li key={`${effect.kind} ${effect.label}`}>
           <span class="cure-kind">{effect.kind === "recovers" ? "Recovers" : "Costs"}</span>
           <span>
-            {effect.label}: <strong>{withUnit(effect.value, effect.unit)}</strong>{" "}
+            {signless(effect).label}: <strong>{withUnit(signless(effect).value, effect.unit)}</strong>{" "}
             <span class={`cure-badge ${effect.basis}`}>{effect.basis}</span> <span class="muted">{effect.how}</span>
           </span>
         </li>
