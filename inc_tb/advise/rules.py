@@ -178,8 +178,8 @@ def outlier_channels(m: Measurement, scene: Scene) -> Finding | None:
     are = "is" if len(outliers) == 1 else "are up to"
     where = f"between {edge.op.name} and {reader.op.name}" if reader is not None else f"of the output of {edge.op.name}"
     because = (
-        f"{len(outliers)} of {len(ranges)} channels {where} {are} {outlier_ratio(edge):.0f} times larger than the "
-        "median channel; the scale that all share "
+        f"{len(outliers)} of {len(ranges)} channels {are} {outlier_ratio(edge):.0f} times the median one, {where}; "
+        "the scale that all share "
     )
     drowned = f"drowns {share:.0%} of the channels in rounding noise (under {LOST_CHANNEL_DB:.0f} dB)"
     because += drowned if share >= 0.005 else "leaves the others few of its steps"

@@ -78,7 +78,7 @@ def test_find_the_culprit_and_read_why(reader: Reader) -> None:
     expect(reader.overview.get_by_role("heading").first).to_have_text(
         re.compile(r"^Quantizing cost 0\.\d{4} of accuracy \([\d.]+ %\): 0\.\d{4} instead of 0\.9650\.$")
     )
-    expect(reader.overview).to_contain_text(f"Why: 2 of 16 channels between {LEVER} and {OTHER_END} are up to")
+    expect(reader.overview).to_contain_text("Why: 2 of 16 channels are up to")
     assert reader.clicks == 1
 
 

@@ -58,7 +58,10 @@ test("less that is below nothing is more", () => {
   const [worse, better, cost] = [-0.05, 0.05, -3].map((value) => effect({ what: "error", label: "less error", value }));
   assert.deepEqual(signless(worse as Effect), { label: "more error", value: 0.05 });
   assert.deepEqual(signless(better as Effect), { label: "less error", value: 0.05 });
-  assert.deepEqual(signless({ ...(cost as Effect), what: "size", label: "larger weights" }), { label: "larger weights", value: -3 });
+  assert.deepEqual(signless({ ...(cost as Effect), what: "size", label: "larger weights" }), {
+    label: "larger weights",
+    value: -3,
+  });
 });
 
 test("numbers in words, what it gives apart from what it takes; nothing is removed wholly", () => {
