@@ -20,7 +20,7 @@ from inc_tb.store.remote import shown
 
 FILE = "suggestions.txt"
 _LINES = 5
-_CONFIG_LINES = 16
+_CONFIG_LINES = 24
 _NAMES_WIDTH = 36
 
 

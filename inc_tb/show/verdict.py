@@ -135,8 +135,7 @@ def _cure(diagnosis: Diagnosis, suggestion: Suggestion, keep: str = "") -> str:
         return action(diagnosis, suggestion) + told
     found = measured(suggestion)
     gain = f": {', '.join(found)}" if found else ""
-    count = len(suggestion.ops)
-    return (keep or ("keep it in fp32" if count == 1 else f"keep these {count} ops in fp32")) + gain
+    return (keep or f"keep {'it' if len(suggestion.ops) == 1 else 'them'} in fp32") + gain
 
 
 def short_reason(diagnosis: Diagnosis, row: int) -> str:

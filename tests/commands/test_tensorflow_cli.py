@@ -166,7 +166,7 @@ def diagnosed(here: Path) -> None:
         "--csv", "tables", "--top", 3, cwd=here,
     )  # fmt: skip
     assert done.stderr == ""
-    assert "Activations summary: 3 of 24 ops (11 compared), worst first by added here" in done.stdout
+    assert "Activations summary: 3 of 24 ops (11 compared), worst first by sensitivity" in done.stdout
     assert re.search(r"v0/cg/conv1/Conv2D +bad ", done.stdout)
     assert "why    outlier channels: 2 of 16 channels are up to " in done.stdout
     assert f": {', '.join(CULPRITS)}" in done.stdout.splitlines()[1]

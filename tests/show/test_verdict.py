@@ -46,7 +46,7 @@ def test_without_a_probe(diagnosis: inc_tb.Diagnosis) -> None:
     assert said["lost"] == f"{last:.1f} dB signal to noise are left at /fc/Gemm, the last op compared"
     assert said["where"].startswith("4 of 7 ops")
     assert said["why"].startswith("outlier channels: 1 of 4 channels is ")
-    assert said["cure"] == "keep these 4 ops in fp32"
+    assert said["cure"] == "keep them in fp32"
     assert said["next"] == "go on"
 
 
@@ -58,7 +58,7 @@ def test_what_was_measured_at_the_output_is_said(diagnosis: inc_tb.Diagnosis) ->
     probed = replace(diagnosis, suggestions=[changed])
     said = told(verdict_of_diagnosis(probed, {"fp32": Comparison(0.0), "real": Comparison(0.25, 0.8)}))
     assert said["lost"] == "error / signal 0.25 at the output; 80.0% of the decisions are the same"
-    assert said["cure"] == "keep these 4 ops in fp32: removes 99.5% of the error"
+    assert said["cure"] == "keep them in fp32: removes 99.5% of the error"
     assert "next" not in said
 
 
