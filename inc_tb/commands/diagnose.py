@@ -35,6 +35,9 @@ from inc_tb.records import plural
 from inc_tb.show.detail import Detail
 from inc_tb.texts import LENGTH, open_text, open_tokenizer
 
+_QUICK_S = 15.0
+"""What a comparison takes beside which quantizing the model twice is no matter."""
+
 
 @click.command()
 @click.argument("reference")
@@ -132,10 +135,11 @@ def diagnose(
     from inc_tb.show.profiles import show_profile
     from inc_tb.show.sorting import find_sorting
     from inc_tb.show.trials import show_comparison
-    from inc_tb.show.verified import show_verified
+    from inc_tb.show.verified import show_rewritten, show_verified
     from inc_tb.store.remote import shown
     from inc_tb.store.workspace import put_tables_above
     from inc_tb.store.writer import SummaryWriter
+    from inc_tb.tuning.rewriting import rewritten_instead
     from inc_tb.tuning.verify import verify
 
     if sort is not None:
@@ -202,6 +206,11 @@ def diagnose(
         with SummaryWriter(folder) as writer:
             writer.add_profile(times)
             writer.update_diagnosis(found)
+    instead = None
+    if is_verified or (probe_s != 0 and time.monotonic() - began < _QUICK_S):
+        with contextlib.redirect_stdout(sys.stderr):
+            instead = rewritten_instead(*models, batches, found)
+    record = instead.write(folder) if instead is not None else None
     put_tables_above(folder, logdir, found)
     write_lists(folder, found)
     if csv is not None:
@@ -216,6 +225,7 @@ def diagnose(
     if as_json:
         more: dict[str, Any] = {"comparison": comparison, "complete": complete} if comparison else {}
         more |= {"verified": verified} if verified is not None else {}
+        more |= {"without_fp32": {"cure": str(record), "found": instead}} if instead is not None else {}
         print_json({**found.to_json(), **more, **({"profile": times.to_json()} if times is not None else {})})
         if failed is not None:
             raise failed
@@ -230,6 +240,9 @@ def diagnose(
         show_comparison(out, comparison)
     if verified is not None:
         show_verified(out, verified)
+    if instead is not None and record is not None:
+        cure = f"--cure {shlex.quote(shown(record))} -o rewritten{instead.suffix}"
+        show_rewritten(out, instead, f"inc-tb apply {shlex.quote(reference)} {cure}")
     logged = f"{plural(found.ops.count, 'op')} and {plural(found.samples, 'sample')}"
     out.print(f"Logged {logged} to [bold]{escape(shown(folder))}[/]. ", end="")
     invite(logdir)

@@ -6,6 +6,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from inc_tb.records import plural
+from inc_tb.show.quantities import number
+from inc_tb.tuning.rewriting import Rewritten
 from inc_tb.tuning.verify import ANEW, CURED, GIVEN, Verified
 
 
@@ -33,4 +36,18 @@ def show_verified(console: Console, verified: Verified) -> None:
             f"{before:.3g}: it was made otherwise than assumed. Compare {CURED} with {ANEW}",
             highlight=False,
         )
+    console.print()
+
+
+def show_rewritten(console: Console, found: Rewritten, command: str) -> None:
+    """What takes the cause away and keeps no op in fp32."""
+    what = plural(len(found.rewrites), "rewrite of the fp32 model that leaves", "rewrites of the fp32 model that leave")
+    error = f"{number(found.before.error, 3)} → {number(found.after.error, 3)}"
+    console.print(
+        f"[bold]Or without an op in fp32[/]: {what} its results as they are; quantized as before, error / signal "
+        f"{error} (measured):",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(f"   {escape(command)}", highlight=False, soft_wrap=True)
     console.print()

@@ -82,11 +82,11 @@ def write(model: Any, cure: Cure, target: Path) -> Path:
     """Stores a rewritten model, and beside it what was done; returns where that is."""
     beside = target.with_suffix(".rewrites.json")
     stored(model, target)
-    beside.write_text(_as_text(cure.rewrites), encoding="utf-8")
+    beside.write_text(as_text(cure.rewrites), encoding="utf-8")
     return beside
 
 
-def _as_text(rewrites: Sequence[Rewrite]) -> str:
+def as_text(rewrites: Sequence[Rewrite]) -> str:
     """JSON for people: what was done in lines of their own, the numbers last and in one."""
     blocks = []
     for rewrite in rewrites:

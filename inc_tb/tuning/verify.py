@@ -51,8 +51,7 @@ class Verified:
     @property
     def is_alike(self) -> bool:
         """Whether the model that is quantized anew is as far from fp32 as the one that was given."""
-        mine, theirs = (self.comparison[form].error + _USUAL for form in (ANEW, GIVEN))
-        return max(mine, theirs) <= _OTHERWISE * min(mine, theirs)
+        return is_alike(self.comparison[ANEW], self.comparison[GIVEN])
 
 
 FP32, GIVEN, ANEW, CURED = "fp32", "given", "quantized anew", "with suggestion 1"
@@ -75,12 +74,12 @@ def verify(model: Any, quantized: Any, data: Any, diagnosis: Diagnosis, evaluate
         prepared = quantizer.prepare(model, Path(folder))
         calibration = calibration_data(prepared, data, None)
         made = {ANEW: (quantizer.settings, kept), CURED: (changed, list(dict.fromkeys([*kept, *more])))}
-        forms: dict[str, Any] = {FP32: _as_given(model), GIVEN: _as_given(quantized)}
+        forms: dict[str, Any] = {FP32: given(model), GIVEN: given(quantized)}
         for name, (settings, keep) in made.items():
             target = Path(folder, f"{name}{suffix_by(quantizer, prepared)}".replace(" ", "-"))
-            forms[name] = _quantized(quantizer, prepared, target, calibration, settings, keep)
+            forms[name] = quantized_with(quantizer, prepared, target, calibration, settings, keep)
         found = Verified(list(suggestion.ops), dict(changed), _assumed(quantizer, kept))
-        found.comparison = _compared(forms, take(calibration, MOST_SAMPLES, read_inputs(prepared)))
+        found.comparison = compared(forms, take(calibration, MOST_SAMPLES, read_inputs(prepared)))
         if evaluate is not None:
             shown = getattr(quantizer, "shown", lambda form: form)
             own = {name: shown(form) if name in made else form for name, form in forms.items()}
@@ -90,7 +89,12 @@ def verify(model: Any, quantized: Any, data: Any, diagnosis: Diagnosis, evaluate
     return found
 
 
-def _as_given(model: Any) -> Any:
+def is_alike(one: Comparison, other: Comparison) -> bool:
+    mine, theirs = one.error + _USUAL, other.error + _USUAL
+    return max(mine, theirs) <= _OTHERWISE * min(mine, theirs)
+
+
+def given(model: Any) -> Any:
     return Path(model) if isinstance(model, str | PathLike) else model
 
 
@@ -114,7 +118,7 @@ def _asked_for(
     raise UsageError(f"suggestion 1 is a setting that {type(quantizer).__name__} does not have; paste its config.")
 
 
-def _quantized(
+def quantized_with(
     quantizer: Quantizer, prepared: Any, target: Path, calibration: Any, settings: Mapping[str, Any],
     keep: Sequence[str],
 ) -> Any:  # fmt: skip
@@ -127,7 +131,7 @@ def _quantized(
     return target if made is None else made
 
 
-def _compared(forms: Mapping[str, Any], batches: Sequence[Batch]) -> dict[str, Comparison]:
+def compared(forms: Mapping[str, Any], batches: Sequence[Batch]) -> dict[str, Comparison]:
     results: dict[str, list[list[Array]]] = {}
     for name, form in forms.items():
         run = open_results(form)

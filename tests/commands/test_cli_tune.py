@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -581,6 +582,24 @@ def test_a_suggestion_is_verified(call: Called, here: Path, quantized: Callable[
     code, out, err = call(*arguments, *EVAL)
     assert (code, out) == (2, "")
     assert "--verify" in one_line(err)
+
+
+def test_the_cure_without_fp32_works_as_it_is_printed(call: Called, here: Path, quantized: Callable[..., Path]) -> None:
+    arguments = ("diagnose", HARD, quantized("hard"), "--data", "data.npz")
+    code, out, err = call(*arguments, "--run", "told", "--verify")
+    assert code == 0, err
+    told = out[out.index("Or without an op in fp32") :]
+    assert "1 rewrite of the fp32 model that leaves its results as they are; quantized as before, error" in told
+    command = next(line for line in told.splitlines() if line.startswith("   inc-tb apply "))
+    code, out, err = call(*shlex.split(command)[1:])
+    assert code == 0, err
+    assert "1. equalize: " in out + err
+    assert (here / "rewritten.onnx").is_file()
+    code, out, _ = call(*arguments, "--run", "json", "--json", "--verify")
+    found = json.loads(out)["without_fp32"]
+    assert Path(found["cure"]).is_file()
+    assert found["found"]["after"]["error"] < 0.01 * found["found"]["before"]["error"]
+    assert "Or without" not in call(*arguments, "--run", "not", "--probe", 0)[1]
 
 
 def test_without_a_suggestion_the_diagnosis_is_told_before_the_error(

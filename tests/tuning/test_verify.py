@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
+import onnx
 import pytest
 
 import inc_tb
 from inc_tb.errors import UsageError
+from inc_tb.frameworks.models import open_results
 from inc_tb.frameworks.registry import framework_of
 from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.tuning.applying import apply
+from inc_tb.tuning.rewriting import rewritten_instead
 from inc_tb.tuning.verify import ANEW, CURED, FP32, GIVEN, verify
 from tests import torch_defects
 from tests.digits import DATA, digits
@@ -70,6 +77,37 @@ def test_how_it_was_quantized_is_read_off(diagnosed: tuple[Path, Diagnosis], sho
         assert "MatMul" not in found["op_types"]
 
 
+@pytest.mark.parametrize("diagnosed", [{}], indirect=True)
+def test_a_rewrite_that_takes_the_cause_away_is_offered_and_holds(
+    diagnosed: tuple[Path, Diagnosis], tmp_path: Path
+) -> None:
+    int8, diagnosis = diagnosed
+    found = rewritten_instead(HARD, int8, SAMPLES, diagnosis)
+    assert found is not None
+    assert found.recovered > 0.99
+    made = apply(HARD, found.write(tmp_path))
+    tool = inc_tb.OnnxRuntimeQuantizer(activation_type="uint8", preprocess=False)
+    onnx.save(made, tmp_path / "rewritten.onnx")
+    tool.quantize(tmp_path / "rewritten.onnx", tmp_path / "anew.onnx", [SAMPLES], tool.settings, [])
+    own, theirs = (open_results(path)(SAMPLES)[0] for path in (HARD, tmp_path / "anew.onnx"))
+    error = np.square(theirs - own).sum() / np.square(own - own.mean(axis=0)).sum()
+    assert error == pytest.approx(found.after.error, rel=0.05)
+
+
+@pytest.mark.parametrize("diagnosed", [{}], indirect=True)
+def test_no_rewrite_is_offered_where_none_helps_or_another_cause_is_told(
+    diagnosed: tuple[Path, Diagnosis], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    int8, diagnosis = diagnosed
+    first = msgspec.structs.replace(diagnosis.suggestions[0], rule="high_error")
+    assert rewritten_instead(HARD, int8, SAMPLES, replace(diagnosis, suggestions=[first])) is None
+    assert rewritten_instead(HARD, int8, SAMPLES, replace(diagnosis, suggestions=[])) is None
+    clean = DATA / "clean.onnx"  # has nothing to scale
+    assert rewritten_instead(clean, int8, SAMPLES, diagnosis) is None
+    monkeypatch.setattr("inc_tb.tuning.rewriting._WORTH", 1.1)
+    assert rewritten_instead(HARD, int8, SAMPLES, diagnosis) is None
+
+
 def test_a_model_in_pytorch_is_verified_as_well() -> None:
     case = torch_defects.made("outlier channel", 1, "mlp")
     for settings in ({"approach": "static"}, {"approach": "static", "per_channel": False}):
@@ -81,6 +119,10 @@ def test_a_model_in_pytorch_is_verified_as_well() -> None:
         assert {name: found.settings[name] for name in settings} == settings
         assert found.is_alike
         assert found.comparison[CURED].error < 0.1 * found.comparison[GIVEN].error
+        if settings.get("per_channel") is False:
+            instead = rewritten_instead(case.fp32, int8, torch_defects.calibration(), diagnosis)
+            assert instead is not None
+            assert instead.recovered > 0.9
 
 
 def test_without_a_suggestion_there_is_nothing_to_verify(tmp_path: Path) -> None:
