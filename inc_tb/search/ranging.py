@@ -12,8 +12,8 @@ from inc_tb.search.simulation import Simulation
 _BETTER, _AS_GOOD = 0.98, 1.02
 """What other ranges must leave of the error to be taken; what it may grow by where tensors go without."""
 _RUNS = 80
-_SHARE = 0.5
-"""Of the time, for settings."""
+_SHARE = 0.75
+"""Of the time."""
 _Names = tuple[str, ...]
 
 

@@ -24,7 +24,8 @@ from inc_tb.tuning.standings import FP32
 NO_GAIN = {
     True: "int8 does not pay here: no model that was tried and meets the criterion takes less time than fp32, by more "
     "than what is noise (5 %).",
-    False: "int8 does not pay here: no model that was tried takes less time than fp32, by more than what is noise (5 %).",
+    False: "int8 does not pay here: no model that was tried takes less time than fp32, by more than what is noise "
+    "(5 %).",
 }
 """By whether any meets the criterion."""
 

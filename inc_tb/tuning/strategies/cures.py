@@ -20,8 +20,10 @@ PROMISING = 2.0
 """… and tried alone if that brings the error this close to what is needed."""
 _LOST, _PARTS = 0.5, 8
 """From this error on the output says little, and less of what a cure does; parts of the model still do."""
-_SHARE = 0.5
-"""Of the time, for settings."""
+_SHARE, _SHARE_OF_RANGES = 0.5, 0.75
+"""Of the time, for settings, and until ranges are not looked for any more."""
+_EACH_CHANNEL = {"per_channel": True}
+"""It helps so often that it is tried even where there is no time to simulate it."""
 _SATURATES = 2.0
 _SEVEN_BITS = "7 bits for weights, because the integer kernels saturate"
 
@@ -44,12 +46,15 @@ def try_cures(explored: Explored) -> Generator[Attempt, Trial, None]:
     for what, changed in _cures(explored).items():
         if _is_long(changed):
             continue
-        if medicine.has_met or bench.budget.is_over(_SHARE):
-            break
         # On top of the cures that were taken up before.
         changes = {name: value for name, value in changed.items() if value != original.get(name)}
-        yield from medicine.tried(what, {**explored.base.settings, **changes})
-    if not medicine.has_met and not bench.budget.is_over(_SHARE):
+        if medicine.has_met:
+            break
+        if not bench.budget.is_over(_SHARE):
+            yield from medicine.tried(what, {**explored.base.settings, **changes})
+        elif changes == _EACH_CHANNEL:
+            yield from medicine.taken(what, {**explored.base.settings, **changes})
+    if not medicine.has_met and not bench.budget.is_over(_SHARE_OF_RANGES):
         for what, settings in _with_ranges(explored).items():
             yield from medicine.tried(what, settings, _BETTER)
     bench.forget_simulations(but=explored.base)
@@ -71,22 +76,31 @@ class _Medicine:
         """A trial where it is promising, taken up unless it leaves more than `most` of the loss; without a trial it is
         taken up where it helps in part.
         """
-        explored, bench = self._explored, self._explored.bench
+        explored = self._explored
         attempt = Attempt(settings, note=f"instead of fp32: {what}")
         try:
             error, freed = _errors(explored, attempt)
         except ModelError:
             return
         if error <= PROMISING * explored.limit(self._full) or error <= _BETTER * self._full:
-            cured = yield attempt
-            loss, before = bench.loss(cured), bench.loss(explored.trial)
-            if loss < before and loss <= most * before:
-                explored.take_up(attempt, cured)
+            yield from self._carried_out(attempt, most)
+            if explored.base is attempt:
                 self._measure(attempt)
-            self.has_met = bench.is_met(cured)
         elif freed <= _BETTER * self._freed or self._helps_parts(attempt):
             explored.take_up(attempt, explored.trial)
             self._measure(attempt)
+
+    def taken(self, what: str, settings: Mapping[str, Any]) -> Generator[Attempt, Trial, None]:
+        """A trial at once."""
+        yield from self._carried_out(Attempt(settings, note=f"instead of fp32: {what}"), 1.0)
+
+    def _carried_out(self, attempt: Attempt, most: float) -> Generator[Attempt, Trial, None]:
+        bench = self._explored.bench
+        cured = yield attempt
+        loss, before = bench.loss(cured), bench.loss(self._explored.trial)
+        if loss < before and loss <= most * before:
+            self._explored.take_up(attempt, cured)
+        self.has_met = bench.is_met(cured)
 
     def _helps_parts(self, attempt: Attempt) -> bool:
         return bool(self._parts) and _error_of_parts(self._explored, attempt) <= _BETTER * self._parts
@@ -151,7 +165,7 @@ def _with_ranges(explored: Explored) -> Mapping[str, Mapping[str, Any]]:
     bench, settings = explored.bench, explored.base.settings
     if not hasattr(bench.quantizer, "with_ranges") or bench.quantizer.with_ranges(settings, {}) is None:
         return {}
-    simulation = bench.simulation(explored.base)
+    simulation = bench.simulation(explored.base, is_rough=True)
     everything = simulation.sites_without(())
     # Where nothing is left of the output, it does not tell one range from another.
     on = everything if simulation.error(everything) <= _LOST else simulation.sites_without(explored.free)
