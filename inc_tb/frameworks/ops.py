@@ -134,6 +134,12 @@ class Rounding(NamedTuple):
     """The rounded weights themselves, as the reference holds them."""
 
 
+Range = tuple[float, float]
+"""The smallest and the largest number that a rounded tensor can have."""
+RangesOffered = Mapping[tuple[str, ...], Mapping[str, Range]]
+"""Tensors that share a grid -> a range for them, by how it was found."""
+
+
 class Site(NamedTuple):
     """Something that quantization rounds: a tensor between ops, or the weights of one."""
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from inc_tb.frameworks.ops import Array, Batch, Input, Op, Pair, Site, Unit
+from inc_tb.frameworks.ops import Array, Batch, Input, Op, Pair, RangesOffered, Site, Unit
 from inc_tb.frameworks.traces import Slice
 from inc_tb.records import Suggestion
 
@@ -80,6 +80,13 @@ class Switchable(Protocol):
         """With the sites of these names rounded and everything else in fp32."""
         ...
 
+    def ranges(self, batches: Sequence[Batch]) -> RangesOffered:
+        """Other ranges for what is rounded, from what the reference has there; `run` then takes `ranges`, too.
+
+        Nothing where a range cannot be tried without quantizing anew.
+        """
+        return {}
+
     def gradients(self, batch: Batch) -> Mapping[str, npt.NDArray[np.float64]]:
         """For each op and sample, an estimate of what its quantization does to the output, from one backward pass.
 
@@ -97,8 +104,9 @@ class Quantizer(Protocol):
 
     It may have a `suffix`, where what it writes is of another kind than what `prepare` gives; a method `shown` that
     gives what the user's function is to evaluate, for any model that `prepare` or `quantize` made; a method
-    `without_types` that gives settings with which no op of some types is quantized; and a method `kernels` that gives
-    its settings with other types of as many bits, where a machine's kernels may be faster with those.
+    `without_types` that gives settings with which no op of some types is quantized; a method `kernels` that gives
+    its settings with other types of as many bits, where a machine's kernels may be faster with those; and a method
+    `with_ranges` that gives settings with which some tensors have ranges of their own, or None where it cannot.
     """
 
     settings: Mapping[str, Any]

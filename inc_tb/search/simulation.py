@@ -7,7 +7,7 @@ fp32, 1 is an output that says nothing any more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from inc_tb.data import cut, digest, take
 from inc_tb.errors import DataError, OutOfMemoryError, reading
 from inc_tb.frameworks.boundary import reading_models
 from inc_tb.frameworks.feeds import count_rows
-from inc_tb.frameworks.ops import Array
+from inc_tb.frameworks.ops import Array, Range
 from inc_tb.frameworks.protocols import Outputs, Switchable
 from inc_tb.frameworks.registry import named
 from inc_tb.search.comparison import Comparison, Expected, batch_errors, measures_of, rows_of
@@ -96,6 +96,19 @@ class Simulation:
             if self.progress is not None:
                 self.progress()
         return self._known[key]
+
+    def error_with(self, ranges: Mapping[str, Range], on: Collection[str]) -> float:
+        """With tensors rounded to other ranges than those of the quantized model."""
+        model: Any = self.model
+        with reading_models():
+            found = [
+                batch_errors(model.run(batch, on, ranges).scores, own, self._measures)
+                for batch, own in zip(self.batches, self.scores, strict=True)
+            ]
+        self.evaluations += 1
+        if self.progress is not None:
+            self.progress()
+        return float(np.concatenate(found).mean())
 
     def _places(self) -> list[str]:
         return [name for site in self.model.sites for name in (site.name, site.instead) if name]

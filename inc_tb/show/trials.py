@@ -22,8 +22,10 @@ from inc_tb.tuning.objectives import LATENCY
 from inc_tb.tuning.standings import FP32
 
 NO_GAIN = {
-    True: "int8 does not pay here: no model that was tried and meets the criterion takes less time than fp32.",
-    False: "int8 does not pay here: no model that was tried takes less time than fp32.",
+    True: "int8 does not pay here: no model that was tried and meets the criterion takes less time than fp32, by more "
+    "than what is noise (5 %).",
+    False: "int8 does not pay here: no model that was tried takes less time than fp32, by more than what is noise "
+    "(5 %).",
 }
 """By whether any meets the criterion."""
 
@@ -70,7 +72,8 @@ def show_tuned(console: Console, tuned: Tuned, detail: Detail = Detail.USUAL) ->
     show_trials(console, shown)
     if len(shown) < len(tuned.trials):
         console.print(f"The best and the last of {len(tuned.trials)}; all of them are in the log.\n", highlight=False)
-    show_comparison(console, tuned.comparison)
+    plain = tuned.all_int8
+    show_comparison(console, tuned.comparison, f"all int8 ({plain.name})" if plain is not None else "all int8")
     show_choice(console, tuned)
     if tuned.benchmark:
         show_benchmark(console, tuned.benchmark, f": fp32 against {tuned.best.name} as int8")
@@ -121,11 +124,12 @@ def show_choice(console: Console, tuned: Tuned) -> None:
         console.print(NO_GAIN[tuned.met], highlight=False)
 
 
-def show_comparison(console: Console, comparison: Mapping[str, Comparison]) -> None:
+def show_comparison(console: Console, comparison: Mapping[str, Comparison], of_what: str = "") -> None:
     """fp32, simulated and real side by side; nothing where nothing was simulated."""
     if not comparison:
         return
-    table = Table(title="Output against fp32", title_justify="left", title_style="bold", header_style="bold")
+    about = f"Output of {of_what} against fp32" if of_what else "Output against fp32"
+    table = Table(title=about, title_justify="left", title_style="bold", header_style="bold")
     table.add_column("")
     for form in comparison:
         table.add_column(form, justify="right")

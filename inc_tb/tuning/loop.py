@@ -35,10 +35,11 @@ from inc_tb.tuning.left_over import left_by_tool
 from inc_tb.tuning.objectives import LATENCY, OPS, Evaluate, Objectives
 from inc_tb.tuning.quantizers import find_quantizer
 from inc_tb.tuning.runner import TrialRunner
+from inc_tb.tuning.standings import ALIKE
 from inc_tb.tuning.strategies.named import find_strategy
 from inc_tb.tuning.strategies.workbench import Strategy
 
-_LATER = ("op_types", "rewrites")
+_LATER = ("op_types", "rewrites", "ranges")
 """Settings that older trials do not tell, because there were none."""
 MOST_SEED = 2**32 - 1
 """What optimizers take."""
@@ -95,12 +96,12 @@ class Tuned(Shown):
     def int8_pays(self) -> bool | None:
         """Whether any model that meets the criterion takes less time than fp32, or if none does, any that was tried.
 
-        None where they were not timed.
+        By more than what is noise. None where they were not timed.
         """
         fp32 = self.baseline_objectives.get(LATENCY)
         of_interest = [trial for trial in self.trials if trial.is_met or not self.met]
         times = [trial.objectives[LATENCY] for trial in of_interest if LATENCY in trial.objectives]
-        return min(times) < fp32 if times and fp32 is not None else None
+        return ALIKE * min(times) < fp32 if times and fp32 is not None else None
 
     def __repr__(self) -> str:
         holds = "the criterion holds" if self.met else "the criterion does not hold"

@@ -20,7 +20,7 @@ from inc_tb.data import digest, take
 from inc_tb.errors import IncTbError, ModelError, UsageError
 from inc_tb.frameworks.carried import Example
 from inc_tb.frameworks.models import digest_model, open_results, open_switches, read_inputs
-from inc_tb.frameworks.ops import Batch
+from inc_tb.frameworks.ops import Batch, RangesOffered
 from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.frameworks.registry import framework_of
 from inc_tb.measure.diagnosis import Diagnosis
@@ -313,6 +313,9 @@ class TrialRunner(Standings):
             found = framework.find_rewrites(self.reference, self._sample) if can else []
             self._rewrites = [msgspec.to_builtins(rewrite) for rewrite in found]
         return self._rewrites
+
+    def ranges(self, attempt: Attempt) -> RangesOffered:
+        return self.simulation(attempt).model.ranges(self._sample)
 
     def diagnosis(self, attempt: Attempt) -> Diagnosis:
         """On few samples: enough to see what is wrong, cheap enough for every trial."""

@@ -11,7 +11,7 @@ from inc_tb.tuning.objectives import OPS, SIZE
 
 FP32 = "fp32"
 """What the model that was given is called among trials."""
-_ALIKE = 1.05
+ALIKE = 1.05
 """Of two measured costs: closer ones are taken for the same."""
 
 
@@ -47,8 +47,8 @@ class Standings:
             return min(self.trials, key=lambda trial: (self.loss(trial), len(trial.fallback)))
         if self.minimize == OPS:
             return min(met, key=lambda trial: (_ops_in_fp32(trial), self.loss(trial)))
-        alike = [trial for trial in met if self.cost(trial) <= _ALIKE * min(map(self.cost, met))]
-        least = _ALIKE * min(map(_size, alike))
+        alike = [trial for trial in met if self.cost(trial) <= ALIKE * min(map(self.cost, met))]
+        least = ALIKE * min(map(_size, alike))
         return min((t for t in alike if _size(t) <= least), key=lambda t: (_ops_in_fp32(t), self.loss(t)))
 
     @property

@@ -138,7 +138,8 @@ def test_tune_tells_what_it_does_and_where_to_look(here: Path) -> None:
     done = run("tune", HARD, "--data", "data.npz", "--eval", "tune_scores.py:accuracy", "--per-channel", cwd=here)
     assert done.returncode == 0, done.stderr
     text = done.stdout
-    assert text.index("trial-001") < text.index("trial-002") < text.index("Trials") < text.index("Output against fp32")
+    table = "Output of all int8 (trial-001) against fp32"
+    assert text.index("trial-001") < text.index("trial-002") < text.index("Trials") < text.index(table)
     assert "best so far" in text
     for part in (
         "The criterion holds", "Kept in fp32: nothing", "Rewritten in fp32: channel", "per_channel=True",

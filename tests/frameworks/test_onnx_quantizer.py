@@ -192,6 +192,7 @@ RECIPES: Mapping[str, dict[str, Any]] = {
     "percentile": {"calibrator": "percentile", "int16_tensors": ["r1", "r2"]},
     "unsigned with 16 bits": {"activation_type": "uint8", "int16_tensors": ["r1"]},
     "16 bits": {"activation_type": "int16"},
+    "ranges": {"ranges": {"r1": [0.0, 3.5], "r2": [0.0, 0.1]}, "int16_tensors": ["r2"]},
     "convolutions only": {"op_types": ["Conv"], "per_channel": True},
     "products only, dynamic": {"approach": "dynamic", "op_types": ["MatMul"]},
     "dynamic": {"approach": "dynamic", "weight_type": "uint8", "per_channel": True},

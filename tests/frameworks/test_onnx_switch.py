@@ -23,6 +23,7 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from inc_tb.errors import MismatchError, ModelError
 from inc_tb.frameworks.models import open_switches
+from inc_tb.frameworks.onnx.quantizer import OnnxRuntimeQuantizer
 from inc_tb.frameworks.onnx.sites import rounded_again, rounds_weights_again
 from inc_tb.frameworks.onnx.switch import OnnxSwitches
 from inc_tb.frameworks.ops import Site
@@ -757,3 +758,21 @@ def test_a_model_without_quantization_has_nothing_to_switch(tmp_path: Path) -> N
     assert (list(switches.units), list(switches.sites)) == ([], [])
     feeds = zoo.data(zoo.mlp(), 3)
     np.testing.assert_array_equal(switches.run(feeds, ()).results[0], results(path, feeds)[0])
+
+
+def test_another_range_is_one_run_and_what_the_quantizer_makes_of_it(tmp_path: Path) -> None:
+    tool = OnnxRuntimeQuantizer()
+    ready, images = tool.prepare(DATA / "hard.onnx", tmp_path), {"input": digits(16)}
+    ranges = {"r1": (0.0, 20.0), "r2": (0.0, 1.0)}
+    switches = []
+    for settings in (tool.settings, tool.with_ranges(tool.settings, ranges)):
+        target = tmp_path / f"{len(switches)}.onnx"
+        tool.quantize(ready, target, [images], settings, ())
+        switches.append(open_switches(ready, target))
+    plain, ranged = switches
+    everything = [site.name for site in plain.sites]
+    ours, real = plain.run(images, everything, ranges).results[0], ranged.run(images, everything).results[0]
+    as_it_is = plain.run(images, everything).results[0]
+    assert np.square(ours - real).sum() < 0.01 * np.square(as_it_is - real).sum()
+    offered = plain.ranges([images])
+    assert {name for names in offered for name in names} == {s.name for s in plain.sites if s.kind == "activation"}

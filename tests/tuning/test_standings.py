@@ -74,6 +74,7 @@ def test_what_has_no_number_is_not_on_the_front() -> None:
         ([trial("lossy", 0.5, 2), trial("good", 0.95, 8)], True),
         ([trial("lossy", 0.5, 2)], True),
         ([trial("lossy", 0.5, 12)], False),
+        ([trial("like fp32", 0.95, 9.8)], False),
         ([Trial("untimed", 1.0, 1.0, target=0.9)], None),
     ],
 )  # fmt: skip

@@ -798,6 +798,42 @@ def test_one_value_far_out_is_cured_by_percentiles(tmp_path: Path) -> None:
     check_cured(found, "calibration by percentiles", calibrator="percentile")
 
 
+def test_tensors_that_no_calibrator_suits_get_ranges_of_their_own(tmp_path: Path) -> None:
+    """What is 1000 once a sample is 1 behind a sigmoid; what is large as seldom decides elsewhere."""
+    random = np.random.default_rng(0)
+    x = random.uniform(-1, 1, (264, 3, 8, 8)).astype(np.float32)
+    x[:, 1:] = 0
+    for channel in (1, 2):
+        x[range(264), channel, random.integers(8, size=264), 3] = random.uniform(0.5, 1, 264)
+    w = random.normal(size=(64, 64))
+    nodes = [
+        node("Conv", "x", "one", "a"), node("Conv", "x", "huge", "z"), node("Add", "a", "z", "c"),
+        node("Sigmoid", "c", "s"), node("Flatten", "s", "f"), node("MatMul", "f", "e", "y1"),
+        node("Conv", "x", "large", "d"), node("Flatten", "d", "g"), node("Add", "y1", "g", "y"),
+    ]  # fmt: skip
+    weights = {
+        **{name: np.array(each).reshape(1, 3, 1, 1) for name, each in
+           (("one", [1, 0, 0]), ("huge", [0, 1000, 0]), ("large", [0, 0, 5]))},
+        "e": 2 * (w - w.mean(axis=0)),
+    }  # fmt: skip
+    model = save(tmp_path / "m.onnx", nodes, weights, [3, 8, 8])
+    found = tune(
+        model, {"x": x[:64]}, same_class_as(model, x[64:]), tolerance=0.1, logdir=tmp_path / "log",
+        quantizer=OnnxRuntimeQuantizer(reduce_range=True), rewrite=False,
+    )  # fmt: skip
+    ranges = found.best.config["ranges"]
+    assert set(ranges) == {"c"}
+    assert ranges["c"][1] < 100
+    check_cured(found, "ranges of their own for 1 tensor, by 1/64 of the largest", ranges=ranges)
+
+
+class WithoutRanges(OnnxRuntimeQuantizer):
+    """With them the range of what a sigmoid reads ends where its results do."""
+
+    def with_ranges(self, settings: Mapping[str, Any], ranges: Mapping[str, Any]) -> None:
+        return None
+
+
 def test_a_large_channel_is_cured_by_16_bits(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     w = random.normal(size=(8, 4, 1, 1))
@@ -810,7 +846,7 @@ def test_a_large_channel_is_cured_by_16_bits(tmp_path: Path) -> None:
     ]  # fmt: skip
     model = save(tmp_path / "m.onnx", nodes, weights, [4, 6, 6])
     found = tune(
-        model, x[:64], same_class_as(model, x), tolerance=0.05, quantizer=OnnxRuntimeQuantizer(**SETTINGS),
+        model, x[:64], same_class_as(model, x), tolerance=0.05, quantizer=WithoutRanges(**SETTINGS),
         logdir=tmp_path / "log",
     )  # fmt: skip
     assert "c" in found.best.config["int16_tensors"]

@@ -85,7 +85,8 @@ def _quantize(settings: Settings, arguments: Mapping[str, str], item: str = "") 
     data = "" if settings.dynamic else " calibration_data_reader,"
     lines = _lines(arguments, 4)
     used = [name for name in ("CalibrationMethod", "QuantFormat", "QuantType") if f"{name}." in item + lines]
-    imports = f"from onnxruntime.quantization import {', '.join([*used, function])}\n\n"
+    numbers = "import numpy as np\n" if "np.float32" in lines else ""
+    imports = f"{numbers}from onnxruntime.quantization import {', '.join([*used, function])}\n\n"
     return imports, f"{function}(\n    model_input, model_output,{data}\n{lines})"
 
 
@@ -100,10 +101,20 @@ def _arguments(settings: Settings) -> dict[str, str]:
         return found
     found["quant_format"] = f"QuantFormat.{told['format']}"
     found["calibrate_method"] = f"CalibrationMethod.{CALIBRATORS[told['calibrator']]}"
-    long = f'[{{"quant_type": QuantType.{long_type(settings.activation)}}}]'
-    overrides = ", ".join(f"{quoted(name)}: {long}" for name in told["int16_tensors"])
-    options = _extra_options(settings, f"{{{overrides}}}" if overrides else "")
+    options = _extra_options(settings, _overrides(settings))
     return found | ({"extra_options": options} if options else {})
+
+
+def _overrides(settings: Settings) -> str:
+    """What single tensors have of their own; nothing where none has."""
+    found = {
+        name: f'"rmin": np.float32({low}), "rmax": np.float32({high})'
+        for name, (low, high) in settings.told["ranges"].items()
+    }
+    long = f'"quant_type": QuantType.{long_type(settings.activation)}'
+    found |= dict.fromkeys(settings.told["int16_tensors"], long)
+    lines = "".join(f"        {quoted(name)}: [{{{own}}}],\n" for name, own in found.items())
+    return f"{{\n{lines}    }}" if found else ""
 
 
 def _extra_options(settings: Settings, overrides: str) -> str:

@@ -39,7 +39,7 @@ from inc_tb.frameworks.formats import Settings
 from inc_tb.frameworks.onnx.formats import CALIBRATORS, TYPES, long_type, nodes_to_exclude
 from inc_tb.frameworks.onnx.model import name_nodes, whole
 from inc_tb.frameworks.onnx.rewrites import apply_rewrites
-from inc_tb.frameworks.ops import Batch
+from inc_tb.frameworks.ops import Batch, Range
 from inc_tb.frameworks.registry import describe
 from inc_tb.frameworks.templates import write
 from inc_tb.records import Rewrite, Suggestion
@@ -78,11 +78,12 @@ class OnnxRuntimeQuantizer:
         preprocess: bool = True,
         op_types: Sequence[str] = (),
         rewrites: Sequence[Mapping[str, Any]] = (),
+        ranges: Mapping[str, Range] | None = None,
     ) -> None:
         """Without an `activation_type` a tuning takes the one that this machine's kernels are faster with.
 
         Only ops of these `op_types` are quantized, or all that the tool can. `rewrites` are inc_tb.Rewrite as plain
-        data, done before anything is quantized.
+        data, done before anything is quantized. Tensors that have (low, high) in `ranges` are not asked for theirs.
         """
         self._has_type = activation_type is not None
         activation_type = activation_type or "uint8"
@@ -90,13 +91,18 @@ class OnnxRuntimeQuantizer:
             "approach": approach, "format": format, "calibrator": calibrator, "per_channel": per_channel,
             "reduce_range": reduce_range, "activation_type": activation_type, "weight_type": weight_type,
             "symmetric": symmetric, "preprocess": preprocess, "int16_tensors": [], "op_types": list(op_types),
-            "rewrites": list(rewrites),
+            "rewrites": list(rewrites), "ranges": dict(ranges or {}),
         }  # fmt: skip
         check_choices(self.settings, _CHOICES)
         if approach == "static" and weight_type == "uint8" and activation_type != "uint8":
             raise UsageError(f"weight_type='uint8' needs activation_type='uint8'; {activation_type!r} was given.")
         if format == "QOperator" and activation_type in ("int16", "uint16"):
             raise UsageError(f"activation_type={activation_type!r} needs format='QDQ'; 'QOperator' was given.")
+        if ranges and self.with_ranges(self.settings, ranges) is None:
+            raise UsageError(
+                "ranges of single tensors need approach='static', format='QDQ' and symmetric=False; "
+                f"{approach!r}, {format!r} and {symmetric} were given."
+            )
         self._types: list[str] = []
         self._ranges = Path(tempfile.mkdtemp(prefix="inc_tb_ranges_"))
         weakref.finalize(self, shutil.rmtree, self._ranges, ignore_errors=True)
@@ -181,6 +187,11 @@ class OnnxRuntimeQuantizer:
         """So that no op of these types is quantized."""
         return {**settings, "op_types": [t for t in settings["op_types"] or self._types if t not in types]}
 
+    def with_ranges(self, settings: Mapping[str, Any], ranges: Mapping[str, Range]) -> Mapping[str, Any] | None:
+        is_told = (settings["approach"], settings["format"], settings["symmetric"]) == ("static", "QDQ", False)
+        more = {name: list(ends) for name, ends in ranges.items()}
+        return {**settings, "ranges": {**settings["ranges"], **more}} if is_told else None
+
     def cures(
         self, settings: Mapping[str, Any], suggestions: Sequence[Suggestion], tensors: Mapping[str, str]
     ) -> Mapping[str, Mapping[str, Any]]:
@@ -264,9 +275,8 @@ def _static(
 ) -> None:
     """Ranges do not depend on what is kept in fp32, so they are found once for all trials, and kept in this file."""
     options: dict[str, Any] = {"ActivationSymmetric": settings["symmetric"]}
-    if settings["int16_tensors"]:
-        long = {"quant_type": QuantType[long_type(settings["activation_type"])]}
-        options["TensorQuantOverrides"] = {name: [long] for name in settings["int16_tensors"]}
+    if overrides := _overrides(settings):
+        options["TensorQuantOverrides"] = overrides
     batches = calibration if settings["calibrator"] == "minmax" else _even(list(calibration))
     has_cache = "calibration_cache_path" in inspect.signature(quantize_static).parameters
     quantize_static(
@@ -277,6 +287,15 @@ def _static(
         op_types_to_quantize=list(settings["op_types"]) or None,
         extra_options=options, **({"calibration_cache_path": ranges} if has_cache else {}),
     )  # fmt: skip
+
+
+def _overrides(settings: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """What single tensors have of their own; 16 bits have room for the whole range."""
+    ranged: dict[str, Any] = {
+        name: [{"rmin": np.float32(low), "rmax": np.float32(high)}] for name, (low, high) in settings["ranges"].items()
+    }
+    long = {"quant_type": QuantType[long_type(settings["activation_type"])]}
+    return {**ranged, **{name: [long] for name in settings["int16_tensors"]}}
 
 
 def _known_types() -> set[str]:

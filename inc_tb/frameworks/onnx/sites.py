@@ -15,9 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from inc_tb.frameworks.match import Match
 from inc_tb.frameworks.onnx.match import Matching
-from inc_tb.frameworks.onnx.model import Model
+from inc_tb.frameworks.onnx.model import RANGES, Model
 from inc_tb.frameworks.onnx.steps import Step
-from inc_tb.frameworks.ops import Array, Site
+from inc_tb.frameworks.ops import Array, Range, Site
 from inc_tb.frameworks.weights import unfolded
 
 FOLLOWERS = {
@@ -41,6 +41,18 @@ class RoundedTo(NamedTuple):
     dtype: str
     step: float
     zero_point: int
+
+    @property
+    def range(self) -> Range:
+        first, last = RANGES[self.dtype]
+        return (first - self.zero_point) * self.step, (last - self.zero_point) * self.step
+
+    def to(self, low: float, high: float) -> RoundedTo:
+        """As ONNX Runtime's quantizer takes a range, which always has 0 in it."""
+        first, last = RANGES[self.dtype]
+        low, high = min(low, 0.0), max(high, 0.0)
+        step = (high - low) / (last - first)
+        return RoundedTo(self.dtype, step, round(first - low / step)) if step > 0 else self
 
 
 class Sites:

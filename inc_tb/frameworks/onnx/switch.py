@@ -1,14 +1,16 @@
 """The fp32 model with a switch at everything that the quantized model rounds.
 
-One input, a mask, turns each of these sites on and off, so one session serves every subset. Each is an `If`: a rounded
-tensor goes through QuantizeLinear and DequantizeLinear in one branch and is handed on in the other; an op with
-rounded weights is in both branches, each time with its own constant weights, which ONNX Runtime prepares once. A
-`Where` would compute both sides and copy large weights in every run.
+One input, a mask, turns each of these sites on and off, so one session serves every subset; scales and zero points are
+inputs, too, so it also serves every range. Each site is an `If`: a rounded tensor goes through QuantizeLinear and
+DequantizeLinear in one branch and is handed on in the other; an op with rounded weights is in both branches, each time
+with its own constant weights, which ONNX Runtime prepares once. A `Where` would compute both sides and copy large
+weights in every run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,16 +28,18 @@ from inc_tb.frameworks.onnx.graph import PASS_THROUGH, Graph
 from inc_tb.frameworks.onnx.match import Matching
 from inc_tb.frameworks.onnx.model import Model
 from inc_tb.frameworks.onnx.plan import fitting
-from inc_tb.frameworks.onnx.sites import RoundedTo, Sites, rounded_again
+from inc_tb.frameworks.onnx.ranges import find_ranges
+from inc_tb.frameworks.onnx.sites import Sites, rounded_again
 from inc_tb.frameworks.onnx.steps import Step
-from inc_tb.frameworks.ops import Array, Batch, Input, Unit
+from inc_tb.frameworks.ops import Array, Batch, Input, Range, RangesOffered, Unit
 from inc_tb.frameworks.protocols import Outputs, Switchable
 
-MASK = "inc_tb_mask"
+MASK, SCALES, ZEROS = "inc_tb_mask", "inc_tb_scales", "inc_tb_zeros"
 _SOFTMAX = {"Softmax", "LogSoftmax"}
 _PASSING = {*PASS_THROUGH, "Cast", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze"}
 _SIXTEEN_BITS = {"int16", "uint16"}
 _LARGEST = 2**31 - 1
+_AS_THEY_ARE: Mapping[str, Range] = MappingProxyType({})
 
 
 class OnnxSwitches(Switchable):
@@ -54,6 +58,7 @@ class OnnxSwitches(Switchable):
         self.notes = self._found.notes
         names = [name for site in self.sites for name in (site.name, site.instead) if name]
         self._place = {name: i for i, name in enumerate(names)}
+        self._grids = list(self._found.grids)
         self._results = self._reference.model.outputs
         self._scores = [before_softmax(output, self._maker, _SOFTMAX, _PASSING) for output in self._results]
         self._session: ort.InferenceSession | None = None
@@ -73,7 +78,10 @@ class OnnxSwitches(Switchable):
         del graph.node[:], graph.value_info[:], graph.output[:]
         graph.input.append(helper.make_tensor_value_info(MASK, TensorProto.BOOL, [len(self._place)]))
         if self._place:
-            graph.node.append(self._split_mask(proto))
+            graph.node.append(_split(proto, MASK, [_switch(name) for name in self._place]))
+        for given, dtype in ((SCALES, TensorProto.FLOAT), (ZEROS, TensorProto.INT32)) if self._grids else ():
+            graph.input.append(helper.make_tensor_value_info(given, dtype, [len(self._grids)]))
+            graph.node.append(_split(proto, given, [f"{name}/{given}" for name in self._grids]))
         tensors = {site.name for site in self.sites if site.name in self._found.grids}
         inputs = {i.name for i in self.inputs}
         for name in tensors & inputs:
@@ -96,23 +104,13 @@ class OnnxSwitches(Switchable):
         graph.output.extend(helper.make_empty_tensor_value_info(moved.get(name, name)) for name in wanted)
         return proto
 
-    def _split_mask(self, proto: onnx.ModelProto) -> onnx.NodeProto:
-        """One node for all switches; the lengths were an attribute before opset 13."""
-        ones, switches = [1] * len(self._place), [_switch(name) for name in self._place]
-        version = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
-        if version < 13:
-            return helper.make_node("Split", [MASK], switches, axis=0, split=ones)
-        lengths = helper.make_tensor(f"{MASK}/lengths", TensorProto.INT64, [len(ones)], ones)
-        proto.graph.initializer.append(lengths)
-        return helper.make_node("Split", [MASK, lengths.name], switches, axis=0)
-
     def _rounding(self, source: str, target: str, site: str) -> onnx.NodeProto:
-        return self._choice(site, self._round_trip(source, site, self._found.grids[site]), source, target)
+        return self._choice(site, self._round_trip(source, site, site), source, target)
 
     def _rounded_reading(self, source: str, target: str, tensor: str, step: Step) -> onnx.NodeProto:
         site, grid = f"{tensor} for {step.name}", self._found.reads[step.index][tensor]
         if grid is not None:
-            return self._choice(site, self._round_trip(source, target, grid), source, target)
+            return self._choice(site, self._round_trip(source, target, tensor), source, target)
         parts = [f"{target}/{part}" for part in ("integer", "scale", "zero", "rounded")]
         nodes = [
             helper.make_node("DynamicQuantizeLinear", [source], parts[:3]),
@@ -120,18 +118,15 @@ class OnnxSwitches(Switchable):
         ]
         return self._choice(site, nodes, source, target)
 
-    def _round_trip(self, source: str, name: str, grid: RoundedTo) -> list[onnx.NodeProto]:
-        """To whole numbers and back; the constants are nodes, so that they go into the branch with them."""
+    def _round_trip(self, source: str, name: str, tensor: str) -> list[onnx.NodeProto]:
+        """To whole numbers and back, as the inputs say of this tensor."""
+        dtype = self._found.grids[tensor].dtype
         version = next(o.version for o in self._reference.model.proto.opset_import if o.domain in ("", "ai.onnx"))
-        domain = "com.microsoft" if grid.dtype in _SIXTEEN_BITS or version < 10 else ""
-        dtype = helper.np_dtype_to_tensor_dtype(np.dtype(grid.dtype))
-        scale, zero, integer, rounded = (f"{name}/inc_tb_{part}" for part in ("scale", "zero", "integer", "rounded"))
-        constants = (
-            helper.make_tensor(scale, TensorProto.FLOAT, [], [grid.step]),
-            helper.make_tensor(zero, dtype, [], [grid.zero_point]),
-        )
+        domain = "com.microsoft" if dtype in _SIXTEEN_BITS or version < 10 else ""
+        scale, given = f"{tensor}/{SCALES}", f"{tensor}/{ZEROS}"
+        zero, integer, rounded = (f"{name}/inc_tb_{part}" for part in ("zero", "integer", "rounded"))
         return [
-            *(helper.make_node("Constant", [], [constant.name], value=constant) for constant in constants),
+            helper.make_node("Cast", [given], [zero], to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype))),
             helper.make_node("QuantizeLinear", [source, scale, zero], [integer], domain=domain),
             helper.make_node("DequantizeLinear", [integer, scale, zero], [rounded], domain=domain),
         ]
@@ -161,20 +156,34 @@ class OnnxSwitches(Switchable):
             forms[f"{site} at run time"] = {1: rounded_again(self._reference.model.constant(node.input[1]))}
         return [*nodes, _choose_form(node, list(forms.items()), own, list(node.output))]
 
-    def run(self, batch: Batch, on: Collection[str]) -> Outputs:
-        """Scores and results with these sites rounded, and everything else in fp32."""
+    def run(self, batch: Batch, on: Collection[str], ranges: Mapping[str, Range] = _AS_THEY_ARE) -> Outputs:
+        """Scores and results with these sites rounded, tensors to these ranges, and everything else in fp32."""
         if self._session is None:
             # Not optimized: then all off equals the fp32 file bit for bit, at most twice as slowly as it ships.
             self._session = self._open()
         mask = np.zeros(len(self._place), bool)
         mask[[self._place[name] for name in on]] = True
+        grids = [grid.to(*ranges[name]) if name in ranges else grid for name, grid in self._found.grids.items()]
+        given = {
+            MASK: mask, SCALES: np.array([grid.step for grid in grids], np.float32),
+            ZEROS: np.array([grid.zero_point for grid in grids], np.int32),
+        }  # fmt: skip
         session = self._session
         names = [o.name for o in session.get_outputs()]
-        arrays = self._in_parts(lambda part: self._run(session, {**part, MASK: mask}), self._fitted(batch))
+        arrays = self._in_parts(lambda part: self._run(session, {**part, **given}), self._fitted(batch))
         by_name = dict(zip(names, arrays, strict=True))
         # A rounded input of the model has another name behind its switch.
         read = {name: by_name.get(name, by_name.get(f"{name}/inc_tb")) for name in (*self._scores, *self._results)}
         return Outputs([np.asarray(read[name]) for name in self._scores], [np.asarray(read[n]) for n in self._results])
+
+    def ranges(self, batches: Sequence[Batch]) -> RangesOffered:
+        sharing: dict[str, list[str]] = {}
+        for site in self.sites:
+            if site.grid in self._found.grids and site.name in self._found.grids:
+                sharing.setdefault(site.grid, []).append(site.name)
+        grids = {owner: self._found.grids[owner] for owner in sharing}
+        found = find_ranges(self._reference, self._quantized, grids, [self._fitted(batch) for batch in batches])
+        return {tuple(sharing[owner]): offered for owner, offered in found.items()}
 
     def _in_parts(self, run: Callable[[Batch], list[Array]], feeds: Batch) -> list[Array]:
         """The outputs for all samples, of which as many run at once as fit the memory."""
@@ -217,6 +226,17 @@ class OnnxSwitches(Switchable):
             return list(session.run(None, {name: array for name, array in feeds.items() if name in known}))
         except Exception as error:  # onnxruntime raises many unrelated classes
             raise cannot_run(self._reference.model.name, error) from error
+
+
+def _split(proto: onnx.ModelProto, source: str, targets: Sequence[str]) -> onnx.NodeProto:
+    """One node for all; the lengths were an attribute before opset 13."""
+    ones = [1] * len(targets)
+    version = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
+    if version < 13:
+        return helper.make_node("Split", [source], targets, axis=0, split=ones)
+    lengths = helper.make_tensor(f"{source}/lengths", TensorProto.INT64, [len(ones)], ones)
+    proto.graph.initializer.append(lengths)
+    return helper.make_node("Split", [source, lengths.name], targets, axis=0)
 
 
 def _switch(site: str) -> str:

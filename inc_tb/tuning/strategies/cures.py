@@ -6,7 +6,8 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from inc_tb.errors import ModelError
-from inc_tb.records import Trial, plural
+from inc_tb.records import Trial, listed, plural
+from inc_tb.search.ranging import find_ranges
 from inc_tb.search.smallest import Search
 from inc_tb.tuning.attempt import Attempt
 from inc_tb.tuning.objectives import LATENCY
@@ -19,8 +20,10 @@ PROMISING = 2.0
 """… and tried alone if that brings the error this close to what is needed."""
 _LOST, _PARTS = 0.5, 8
 """From this error on the output says little, and less of what a cure does; parts of the model still do."""
-_SHARE = 0.5
-"""Of the time, for settings."""
+_SHARE, _SHARE_OF_RANGES = 0.5, 0.75
+"""Of the time, for settings, and until ranges are not looked for any more."""
+_EACH_CHANNEL = {"per_channel": True}
+"""It helps so often that it is tried even where there is no time to simulate it."""
 _SATURATES = 2.0
 _SEVEN_BITS = "7 bits for weights, because the integer kernels saturate"
 
@@ -36,35 +39,71 @@ def fastest(bench: Workbench) -> Mapping[str, Any]:
 
 
 def try_cures(explored: Explored) -> Generator[Attempt, Trial, None]:
-    """Settings for everything that the rules point to, which cost nothing; and those to go on with."""
+    """Settings for everything that cost nothing, whatever the rules point to; and those to go on with."""
     yield from _try_seven_bits(explored)
     bench, original = explored.bench, explored.base.settings
-    full, freed = _errors(explored, explored.base)
-    parts = _error_of_parts(explored, explored.base) if freed > _LOST else 0.0
+    medicine = _Medicine(explored)
     for what, changed in _cures(explored).items():
         if _is_long(changed):
             continue
-        if bench.budget.is_over(_SHARE):
-            break
         # On top of the cures that were taken up before.
         changes = {name: value for name, value in changed.items() if value != original.get(name)}
-        attempt = Attempt({**explored.base.settings, **changes}, note=f"instead of fp32: {what}")
-        try:
-            error, without = _errors(explored, attempt)
-        except ModelError:
-            continue
-        if error <= PROMISING * explored.limit(full) or error <= _BETTER * full:
-            cured = yield attempt
-            if bench.loss(cured) < bench.loss(explored.trial):
-                explored.take_up(attempt, cured)
-                full, freed = error, without
-            if bench.is_met(cured):
-                break
-        elif without <= _BETTER * freed or (parts and _error_of_parts(explored, attempt) <= _BETTER * parts):
-            explored.take_up(attempt, explored.trial)
-            full, freed = error, without
-            parts = _error_of_parts(explored, attempt) if freed > _LOST else 0.0
+        if medicine.has_met:
+            break
+        if not bench.budget.is_over(_SHARE):
+            yield from medicine.tried(what, {**explored.base.settings, **changes})
+        elif changes == _EACH_CHANNEL:
+            yield from medicine.taken(what, {**explored.base.settings, **changes})
+    if not medicine.has_met and not bench.budget.is_over(_SHARE_OF_RANGES):
+        for what, settings in _with_ranges(explored).items():
+            yield from medicine.tried(what, settings, _BETTER)
     bench.forget_simulations(but=explored.base)
+
+
+class _Medicine:
+    """What cures have done so far to the error of the output."""
+
+    def __init__(self, explored: Explored) -> None:
+        self.has_met = False
+        self._explored = explored
+        self._measure(explored.base)
+
+    def _measure(self, base: Attempt) -> None:
+        self._full, self._freed = _errors(self._explored, base)
+        self._parts = _error_of_parts(self._explored, base) if self._freed > _LOST else 0.0
+
+    def tried(self, what: str, settings: Mapping[str, Any], most: float = 1.0) -> Generator[Attempt, Trial, None]:
+        """A trial where it is promising, taken up unless it leaves more than `most` of the loss; without a trial it is
+        taken up where it helps in part.
+        """
+        explored = self._explored
+        attempt = Attempt(settings, note=f"instead of fp32: {what}")
+        try:
+            error, freed = _errors(explored, attempt)
+        except ModelError:
+            return
+        if error <= PROMISING * explored.limit(self._full) or error <= _BETTER * self._full:
+            yield from self._carried_out(attempt, most)
+            if explored.base is attempt:
+                self._measure(attempt)
+        elif freed <= _BETTER * self._freed or self._helps_parts(attempt):
+            explored.take_up(attempt, explored.trial)
+            self._measure(attempt)
+
+    def taken(self, what: str, settings: Mapping[str, Any]) -> Generator[Attempt, Trial, None]:
+        """A trial at once."""
+        yield from self._carried_out(Attempt(settings, note=f"instead of fp32: {what}"), 1.0)
+
+    def _carried_out(self, attempt: Attempt, most: float) -> Generator[Attempt, Trial, None]:
+        bench = self._explored.bench
+        cured = yield attempt
+        loss, before = bench.loss(cured), bench.loss(self._explored.trial)
+        if loss < before and loss <= most * before:
+            self._explored.take_up(attempt, cured)
+        self.has_met = bench.is_met(cured)
+
+    def _helps_parts(self, attempt: Attempt) -> bool:
+        return bool(self._parts) and _error_of_parts(self._explored, attempt) <= _BETTER * self._parts
 
 
 def try_long_types(explored: Explored, search: Search) -> Generator[Attempt, Trial, None]:
@@ -119,6 +158,22 @@ def _cures(explored: Explored) -> Mapping[str, Mapping[str, Any]]:
         return cures
     told = f"{plural(len(rewrites), 'rewrite')} of the fp32 model that change nothing of what it computes"
     return {told: {**settings, "rewrites": rewrites}, **cures}
+
+
+def _with_ranges(explored: Explored) -> Mapping[str, Mapping[str, Any]]:
+    """Ranges of single tensors, where the tool can be told any."""
+    bench, settings = explored.bench, explored.base.settings
+    if not hasattr(bench.quantizer, "with_ranges") or bench.quantizer.with_ranges(settings, {}) is None:
+        return {}
+    simulation = bench.simulation(explored.base, is_rough=True)
+    everything = simulation.sites_without(())
+    # Where nothing is left of the output, it does not tell one range from another.
+    on = everything if simulation.error(everything) <= _LOST else simulation.sites_without(explored.free)
+    found = find_ranges(simulation, bench.ranges(explored.base), on, bench.budget)
+    if not found.ranges:
+        return {}
+    told = f"ranges of their own for {plural(len(found.ranges), 'tensor')}, by {listed(found.how)}"
+    return {told: bench.quantizer.with_ranges(settings, found.ranges)}
 
 
 def _errors(explored: Explored, attempt: Attempt) -> tuple[float, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol
 
+from inc_tb.frameworks.ops import RangesOffered
 from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.records import Trial
@@ -81,6 +82,10 @@ class Workbench(Protocol):
 
     def rewrites(self) -> list[dict[str, Any]]:
         """What can be changed about the fp32 model without changing what it computes, as plain data."""
+        ...
+
+    def ranges(self, attempt: Attempt) -> RangesOffered:
+        """Other ranges for the tensors that an attempt rounds, from the calibration data."""
         ...
 
     def quantized(self, attempt: Attempt) -> Any: ...
