@@ -447,3 +447,30 @@ void inc_tb_update(const float *x, const float *y, int64_t outer, int64_t channe
     for (int i = 0; i < 3; i++) tops[i] = compact(tables[i], counts + i * BINS);
     memset(tables, 0, sizeof tables);
 }
+
+/* Of each of `rows` rows of `length` values: the sum of x squared, and of x - y squared. */
+FOR_EACH_CPU
+void inc_tb_energies(const float *restrict x, const float *restrict y, int64_t rows, int64_t length,
+                     double *restrict power, double *restrict error) {
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row_x = x + r * length, *row_y = y + r * length;
+        double p[LANES] = {0}, q[LANES] = {0};
+        int64_t i = 0;
+        for (; i + LANES <= length; i += LANES)
+            for (int l = 0; l < LANES; l++) {
+                double u = row_x[i + l], e = u - row_y[i + l];
+                p[l] += u * u;
+                q[l] += e * e;
+            }
+        for (int l = 0; i < length; i++, l++) {
+            double u = row_x[i], e = u - row_y[i];
+            p[l] += u * u;
+            q[l] += e * e;
+        }
+        power[r] = error[r] = 0;
+        for (int l = 0; l < LANES; l++) {
+            power[r] += p[l];
+            error[r] += q[l];
+        }
+    }
+}

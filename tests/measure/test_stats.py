@@ -199,6 +199,15 @@ def test_other_memory_layouts_give_the_same() -> None:
     assert_same(plain, strided)
 
 
+def test_energies_of_rows_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = np.random.default_rng(0).standard_normal((2, 7, 67)).astype(np.float32)
+    x[3, 5] = np.inf
+    compiled = module.energies(x, y[:, ::-1])
+    monkeypatch.setattr(module, "_energies", None)
+    np.testing.assert_allclose(compiled, module.energies(x, y[:, ::-1]), rtol=1e-5)
+    assert np.isinf([found[3] for found in compiled]).all()
+
+
 def test_shapes_that_differ_are_refused() -> None:
     with pytest.raises(UsageError, match=r"\(2,\).*\(3,\)"):
         PairStats().update(np.zeros(2), np.zeros(3))
