@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inc_tb.frameworks.ops import Array, Batch, Op, Pair, Role
+from inc_tb.measure.stats import energies
 from inc_tb.records import SampleRow, short_repr
 
 MOST_OF_OUTPUTS = 4096
@@ -98,8 +99,7 @@ class SampleSums:
 def _energies(reference: Array, quantized: Array) -> tuple[Numbers, Numbers]:
     x, y = (_as_rows(array) for array in (reference, quantized))
     with np.errstate(over="ignore", invalid="ignore"):
-        e = x - y
-        power, error = np.einsum("ij,ij->i", x, x), np.einsum("ij,ij->i", e, e)
+        power, error = energies(x, y)
         odd = np.flatnonzero(~(np.isfinite(power) & np.isfinite(error)))
         for i in odd.tolist():
             power[i], error[i] = _of_odd(x[i].astype(np.float64), y[i].astype(np.float64))

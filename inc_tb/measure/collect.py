@@ -25,6 +25,8 @@ Progress = Callable[[int], None]
 Check = Callable[[Sequence[Op], Batch], None]
 _WAITING_BYTES = 12 << 20
 _LARGE_BYTES = 48 << 20
+_SMALL_BYTES = 128 << 10
+"""Of an array that is rather copied beside others than given to a call of its own."""
 STORED: Sequence[Role] = ("output", "weight")
 """Whose histograms and channels are kept; the others only serve the op table."""
 
@@ -146,8 +148,9 @@ class _Collector:
         self._running = []
 
     def _update(self, key: Key, pairs: Sequence[Pair]) -> None:
-        can_join = len({pair.reference.shape[1:] for pair in pairs}) == 1 and pairs[0].reference.ndim > 1
-        if can_join and len(pairs) > 1:
+        first = pairs[0].reference
+        can_join = first.ndim > 1 and len({pair.reference.shape[1:] for pair in pairs}) == 1
+        if can_join and len(pairs) > 1 and first.nbytes < _SMALL_BYTES:
             joined = (
                 np.concatenate(arrays) for arrays in zip(*((p.reference, p.quantized) for p in pairs), strict=True)
             )

@@ -240,17 +240,29 @@ def _update_c(
     return [Histogram(max(int(top), OCTAVES), row) for top, row in zip(tops, counts, strict=True)]
 
 
-def _load_kernel() -> Any:
-    """The compiled twin of _update_numpy; absent where the package was built without a C compiler."""
+def energies(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Of each row the sum of x squared, and of x - y squared."""
+    if _energies is None or x.dtype != np.float32 or y.dtype != np.float32:
+        e = x - y
+        return np.einsum("ij,ij->i", x, x), np.einsum("ij,ij->i", e, e)
+    x, y = np.ascontiguousarray(x), np.ascontiguousarray(y)
+    found = np.empty((2, len(x)))
+    pointers = [ctypes.c_void_p(array.ctypes.data) for array in (x, y, *found)]
+    _energies(*pointers[:2], *map(ctypes.c_int64, x.shape), *pointers[2:])
+    return found[0], found[1]
+
+
+def _load(name: str) -> Any:
+    """A compiled twin of what is here; absent where the package was built without a C compiler."""
     library = Path(__file__).with_name("_stats.so")
     if not library.exists():
         return None
     try:
-        function = ctypes.CDLL(str(library)).inc_tb_update
-    except OSError:  # built for another machine
+        function = getattr(ctypes.CDLL(str(library)), name)
+    except (OSError, AttributeError):  # built for another machine, or from an older source
         return None
     function.restype = None
     return function
 
 
-_kernel = _load_kernel()
+_kernel, _energies = _load("inc_tb_update"), _load("inc_tb_energies")

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import ctypes
+import subprocess
+from pathlib import Path
+from typing import Any
+
 import hypothesis.extra.numpy as hnp
 import ml_dtypes
 import numpy as np
@@ -194,6 +199,15 @@ def test_other_memory_layouts_give_the_same() -> None:
     assert_same(plain, strided)
 
 
+def test_energies_of_rows_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = np.random.default_rng(0).standard_normal((2, 7, 67)).astype(np.float32)
+    x[3, 5] = np.inf
+    compiled = module.energies(x, y[:, ::-1])
+    monkeypatch.setattr(module, "_energies", None)
+    np.testing.assert_allclose(compiled, module.energies(x, y[:, ::-1]), rtol=1e-5)
+    assert np.isinf([found[3] for found in compiled]).all()
+
+
 def test_shapes_that_differ_are_refused() -> None:
     with pytest.raises(UsageError, match=r"\(2,\).*\(3,\)"):
         PairStats().update(np.zeros(2), np.zeros(3))
@@ -205,19 +219,41 @@ def test_limits_per_channel() -> None:
     assert s.channel_sums("clipped").tolist() == [1, 1]
 
 
+@pytest.fixture(scope="module")
+def plain_c(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The kernel as a processor without vector instructions runs it."""
+    library = tmp_path_factory.mktemp("kernel") / "plain.so"
+    source = Path(module.__file__).with_name("_stats.c")
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", "-DPLAIN_C", "-shared", "-fPIC"]
+    command = ["cc", *flags, "-o", library, source, "-lm"]
+    subprocess.run(command, check=True)
+    function = ctypes.CDLL(str(library)).inc_tb_update
+    function.restype = None
+    return function
+
+
 @pytest.mark.parametrize(
     ("shape", "axis"),
-    [((2, 3, 50000), 1), ((70000, 2), 1), ((9, 100, 15), 1), ((4, 17, 16), 1), ((3, 33, 17), 1), ((100000,), None)],
-)
-def test_the_kernel_agrees_on_layouts_larger_than_its_blocks(
-    shape: tuple[int, ...], axis: int | None, monkeypatch: pytest.MonkeyPatch
+    [
+        ((2, 3, 50000), 1), ((70000, 2), 1), ((9, 100, 15), 1), ((4, 17, 16), 1), ((3, 33, 17), 1), ((100000,), None),
+        ((50, 5000), 1), ((40, 3001, 3), 1), ((64, 64, 64), 1),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("bad", [True, False])
+def test_the_kernels_agree_on_layouts_larger_than_their_blocks(
+    shape: tuple[int, ...], axis: int | None, bad: bool, plain_c: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(0)
-    x = rng.standard_normal(shape).astype(np.float32)
-    y = (np.round(x * 8) / 8).astype(np.float32)
-    x.flat[[3, 40]], y.flat[[5, 40]] = np.nan, np.inf
-    compiled, plain = PairStats(axis, (-1, 1)), PairStats(axis, (-1, 1))
-    compiled.update(x, y)
-    without_kernel(monkeypatch)
-    plain.update(x, y)
-    assert_same(compiled, plain)
+    x = np.maximum(rng.standard_normal(shape), -0.1).astype(np.float32)
+    y = (np.round(x * 8) / 8).astype(np.float32)  # of which many are zero, and some are -0
+    x[rng.random(shape) < 0.4] = 0
+    if bad:
+        x.flat[[3, 40]], y.flat[[5, 40]] = np.nan, np.inf
+    found = []
+    for kernel in (module._kernel, plain_c, None):
+        monkeypatch.setattr(module, "_kernel", kernel)
+        found.append(PairStats(axis, (-1, 1)))
+        found[-1].update(x, y)
+    assert_same(found[0], found[2])
+    assert_same(found[1], found[2])
+    np.testing.assert_array_equal(found[0].extremes, found[1].extremes)

@@ -171,7 +171,8 @@ class Model:
     def weight_bytes(self) -> int:
         """What the weights take in memory, whether they are in the file or beside it."""
         beside = (e.value for t in self.graph.initializer for e in t.external_data if e.key == "length")
-        return int(self.proto.ByteSize()) + sum(map(int, beside))
+        own = self.proto.ByteSize() if self.folder is None else Path(self.name).stat().st_size
+        return int(own) + sum(map(int, beside))
 
     def session(
         self, proto: onnx.ModelProto, threads: int = 0, *, optimized: bool = False, arena: bool = True,
