@@ -31,8 +31,8 @@ def log_to(
     MLflow's experiment or the project of W&B; `name` that of the run, or of the whole. `step` belongs to a diagnosis.
     The HTML `report` is the largest of the artifacts.
     """
-    entries = entries_of(what, step=step, name=name, report=report)
     found = opened(tracker, project)
+    entries = entries_of(what, step=step, name=name, report=report)
     return [found.put(entry) for entry in entries]
 
 

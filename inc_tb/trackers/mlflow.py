@@ -37,9 +37,9 @@ class MlflowTracker:
         self._place = place if isinstance(place, str) else ""  # any of its objects stands for where it is active
         if self._place and mlflow.active_run() is not None:
             raise UsageError(f"mlflow:{self._place} was given while an MLflow run is active; end it, or say mlflow.")
+        self._project = project
         with self._there():
             self._refuse_unreachable()
-            self._experiment = None if project is None else self._experiment_of(project)
 
     def put(self, entry: Entry) -> Sent:
         with self._there(), self._run(entry) as (run, goes_on):
@@ -70,9 +70,14 @@ class MlflowTracker:
             if asked is None:
                 del os.environ[_TRIES]
 
-    def _experiment_of(self, project: str) -> str:
-        found = self._mlflow.get_experiment_by_name(project)
-        return str(found.experiment_id if found is not None else self._mlflow.create_experiment(project))
+    def _experiment(self) -> str | None:
+        """None where it is MLflow's choice, which is about the place that it logs to by itself."""
+        is_chosen = not self._place or "MLFLOW_EXPERIMENT_NAME" in os.environ or "MLFLOW_EXPERIMENT_ID" in os.environ
+        name = self._project or ("" if is_chosen else "Default")
+        if not name:
+            return None
+        found = self._mlflow.get_experiment_by_name(name)
+        return str(found.experiment_id if found is not None else self._mlflow.create_experiment(name))
 
     @contextmanager
     def _run(self, entry: Entry) -> Iterator[tuple[Any, bool]]:
@@ -82,7 +87,7 @@ class MlflowTracker:
             yield active, True
             return
         is_ours = "MLFLOW_RUN_ID" not in os.environ  # with it MLflow goes on with a run, once
-        run = self._mlflow.start_run(run_name=entry.name, experiment_id=self._experiment, nested=active is not None)
+        run = self._mlflow.start_run(run_name=entry.name, experiment_id=self._experiment(), nested=active is not None)
         try:
             yield run, not is_ours
         except BaseException:

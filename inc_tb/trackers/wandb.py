@@ -42,7 +42,7 @@ class WandbTracker:
         boundary = reading(UsageError, "wandb", "cannot be logged to", "Check login, project and network.")
         with boundary, self._run(entry) as run:
             self._write(entry, run)
-            return Sent(entry.name, run.id, run.url or run.dir)
+            return Sent(entry.name, run.id, run.url or str(Path(run.dir).parent))
 
     @contextmanager
     def _run(self, entry: Entry) -> Iterator[Any]:
@@ -53,8 +53,10 @@ class WandbTracker:
         quiet = self._wandb.Settings(
             console="off", disable_git=True, x_disable_stats=True, x_disable_meta=True, x_save_requirements=False
         )
+        named = self._project is not None or active is None
+        team, project = (self._team, self._project) if named else (active.entity or None, active.project)
         run = self._wandb.init(
-            entity=self._team, project=self._project, name=entry.name, group=entry.group or None, job_type="inc-tb",
+            entity=team, project=project, name=entry.name, group=entry.group or None, job_type="inc-tb",
             reinit="create_new", settings=quiet,
         )  # fmt: skip
         try:
