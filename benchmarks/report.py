@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import inc_tb
-from inc_tb.commands.report import page_of
+from inc_tb.show.page import page_of
 from tests.browser.chromium import CHROMIUM, open_browser, sync_api
 from tests.made_runs import make_diagnosis
 

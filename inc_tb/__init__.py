@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from inc_tb.sources.neural_compressor.config import TuningConfig, read_config
     from inc_tb.store.reader import Run, load
     from inc_tb.store.writer import SummaryWriter
+    from inc_tb.trackers.live import LiveLog
+    from inc_tb.trackers.log import log_to
     from inc_tb.tuning.applying import apply
     from inc_tb.tuning.attempt import Attempt
     from inc_tb.tuning.carry import load_model, save
@@ -39,13 +41,14 @@ _HOMES = {
     "Attempts": "tuning.strategies.workbench", "TuningConfig": "sources.neural_compressor.config",
     "read_config": "sources.neural_compressor.config", "Strategy": "tuning.strategies.workbench",
     "Workbench": "tuning.strategies.workbench", "Rewrite": "records", "apply": "tuning.applying",
+    "LiveLog": "trackers.live", "log_to": "trackers.log",
 }  # fmt: skip
 """Where each public name is. Nothing is loaded before it is used: not TensorBoard's protocol buffers, no framework."""
 __all__ = [
-    "Attempt", "Attempts", "Diagnosis", "Framework", "IncTbError", "Probe", "Profile", "Quantizer", "Rewrite", "Run",
-    "Strategy", "Suggestion", "SummaryWriter", "Trial", "Tuned", "TuningConfig", "Workbench", "apply", "diagnose",
-    "import_workspace", "integrations", "load", "load_model", "log_diagnosis", "log_histogram", "probe", "profile",
-    "read_config", "save", "tune",
+    "Attempt", "Attempts", "Diagnosis", "Framework", "IncTbError", "LiveLog", "Probe", "Profile", "Quantizer",
+    "Rewrite", "Run", "Strategy", "Suggestion", "SummaryWriter", "Trial", "Tuned", "TuningConfig", "Workbench",
+    "apply", "diagnose", "import_workspace", "integrations", "load", "load_model", "log_diagnosis", "log_histogram",
+    "log_to", "probe", "profile", "read_config", "save", "tune",
 ]  # fmt: skip
 
 

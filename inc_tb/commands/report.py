@@ -10,11 +10,10 @@ from rich.markup import escape
 
 from inc_tb.commands.places import Place, as_place
 from inc_tb.commands.terminal import out, print_json, say
-from inc_tb.errors import DataError, UsageError
+from inc_tb.errors import UsageError
 from inc_tb.records import plural
 from inc_tb.show.quantities import size
-from inc_tb.store.eventfile import event_files
-from inc_tb.store.reader import stored_records
+from inc_tb.store.reader import logged_runs
 from inc_tb.store.remote import fetched
 
 _MAILED_BYTES = 25_000_000
@@ -34,7 +33,7 @@ def report(logged: Place, output: Path, as_json: bool) -> None:
     if output.suffix.lower() not in (*_PAGES, *_TEXTS):
         raise UsageError(f"--output {output}: expected a name that ends with .html or .md, such as report.html.")
     with fetched(logged) if isinstance(logged, str) else nullcontext(logged) as folder:
-        folders = _runs(folder)
+        folders = logged_runs(folder)
         data = _written(folders, folder.resolve().name, is_page=output.suffix.lower() in _PAGES)
     _write(output, data)
     if as_json:
@@ -48,36 +47,12 @@ def report(logged: Place, output: Path, as_json: bool) -> None:
 
 def _written(folders: dict[str, Path], name: str, *, is_page: bool) -> bytes:
     if is_page:
+        from inc_tb.show.page import page_of
+
         return page_of(folders, f"{name}: quantization")
     from inc_tb.show.markdown import report_text
 
     return report_text(folders).encode()
-
-
-def page_of(folders: dict[str, Path], title: str) -> bytes:
-    """The page with all records of these runs, by name."""
-    from tb_plugin.report import Logged, write_report
-
-    records = (
-        Logged(run, tag.partition("/")[2], step, wall_time, blobs)
-        for run, folder in folders.items()
-        for tag, step, wall_time, blobs in stored_records(folder)
-    )
-    return write_report(records, title)
-
-
-def _runs(logged: Path) -> dict[str, Path]:
-    """The folders with records, by the names that TensorBoard gives them; of a run alone, that of its folder."""
-    places = [logged, *sorted(path for path in logged.rglob("*") if path.is_dir())]
-    folders = [folder for folder in places if event_files(folder) and any(True for _ in stored_records(folder))]
-    if not folders:
-        raise DataError(
-            f"{logged}: no quantization records there or below; expected a folder that inc-tb has logged to, such as "
-            "nc_workspace, or one run in it."
-        )
-    if folders == [logged]:
-        return {logged.resolve().name: logged}
-    return {folder.relative_to(logged).as_posix(): folder for folder in folders}
 
 
 def _write(path: Path, data: bytes) -> None:

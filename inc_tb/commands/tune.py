@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,10 +25,14 @@ from inc_tb.commands.terminal import (
     say,
     with_detail,
 )
-from inc_tb.errors import UsageError
+from inc_tb.errors import IncTbError, UsageError
 from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.records import Trial
 from inc_tb.show.detail import Detail
+
+if TYPE_CHECKING:
+    from inc_tb.trackers.live import LiveLog
+    from inc_tb.tuning.loop import Tuned
 
 
 @click.command()
@@ -93,6 +97,10 @@ from inc_tb.show.detail import Detail
     help="Also store the best model there, so that inc_tb.load_model gives it in another process.",
 )  # fmt: skip
 @click.option("--logdir", type=click.Path(path_type=Path), default=Path("nc_workspace"), show_default=True)
+@click.option(
+    "--log-to", metavar="TRACKER",
+    help="Also log each trial as it ends, to mlflow, wandb or whatever `inc-tb log --to` takes.",
+)  # fmt: skip
 @click.option("--resume", is_flag=True, help="Go on with the tuning in the logdir.")
 @click.option("--rebuild", metavar="TRIAL", help="Make the model of a trial once more, such as trial-007.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where --rebuild writes the model.")
@@ -134,6 +142,7 @@ def _tune(model: str, data: str, evaluate: str, logdir: Path, as_json: bool, opt
     if options["save_to"] is not None:
         check_target(options["save_to"])
 
+    live = _live(options["log_to"], logdir)
     given = as_model(model)
     quantizer = _quantizer(given, model, options)
     told = (
@@ -160,6 +169,8 @@ def _tune(model: str, data: str, evaluate: str, logdir: Path, as_json: bool, opt
         nonlocal best
         if detail() is not Detail.QUIET:
             show_trial(printed, trial, is_best)
+        if live is not None:
+            live(trial, is_best)
         if is_best and trial.accuracy is not None:
             best = f", best so far {trial.accuracy:.4g}"
 
@@ -169,6 +180,8 @@ def _tune(model: str, data: str, evaluate: str, logdir: Path, as_json: bool, opt
             quantizer=quantizer, logdir=logdir, **{name: options[name] for name in told},
             progress=show_progress, probing=lambda done, of: bar(done, of, f"simulating{best}"),
         )  # fmt: skip
+        if live is not None:
+            _finish(live, found, logdir)
     if options["save_to"] is not None:
         say(f"Saved the model to {save(found, options['save_to'])}, from where inc_tb.load_model loads it.")
     if as_json:
@@ -177,6 +190,22 @@ def _tune(model: str, data: str, evaluate: str, logdir: Path, as_json: bool, opt
         show_tuned(out, found, detail())
         invite(logdir)
     return 0 if found.met else 1
+
+
+def _live(tracker: str | None, logdir: Path) -> LiveLog | None:
+    """It refuses a tracker that cannot be reached before anything is tuned."""
+    if tracker is None:
+        return None
+    from inc_tb.trackers.live import LiveLog
+
+    return LiveLog(tracker, logdir)
+
+
+def _finish(live: LiveLog, found: Tuned, logdir: Path) -> None:
+    try:
+        live.finish(found)
+    except IncTbError as error:  # what was tuned is there all the same
+        say(f"{error} All trials are in {logdir}: log them again with inc-tb log.")
 
 
 def _quantizer(given: Any, model: str, options: dict[str, Any]) -> str | Quantizer:

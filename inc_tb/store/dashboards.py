@@ -152,7 +152,8 @@ def reference_text(diagnosis: Diagnosis) -> Summary.Value:
     return text("reference", f"{code(diagnosis.reference)}, with which the trials beside this run are compared")
 
 
-def trial_scalars(trial: Trial) -> list[Summary.Value]:
+def trial_numbers(trial: Trial) -> dict[str, float]:
+    """What came of it, as far as it is known."""
     found: dict[str, float | None] = {
         "accuracy": trial.accuracy,
         "accuracy_drop": trial.drop,
@@ -160,7 +161,11 @@ def trial_scalars(trial: Trial) -> list[Summary.Value]:
         "fallback_ops": len(trial.fallback),
         "wall_s": trial.wall_s,
     }
-    return [scalar(f"trial/{name}", number) for name, number in found.items() if number is not None]
+    return {name: float(number) for name, number in found.items() if number is not None}
+
+
+def trial_scalars(trial: Trial) -> list[Summary.Value]:
+    return [scalar(f"trial/{name}", number) for name, number in trial_numbers(trial).items()]
 
 
 def trial_hparams(trial: Trial) -> list[Summary.Value]:

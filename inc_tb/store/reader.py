@@ -94,6 +94,20 @@ def stored_records(folder: Path) -> Iterator[StoredRecord]:
                     yield StoredRecord(value.tag, event.step, event.wall_time, list(value.tensor.string_val))
 
 
+def logged_runs(logged: Path) -> dict[str, Path]:
+    """The folders with records, by the names that TensorBoard gives them; of a run alone, that of its folder."""
+    places = [logged, *sorted(path for path in logged.rglob("*") if path.is_dir())]
+    folders = [folder for folder in places if event_files(folder) and any(True for _ in stored_records(folder))]
+    if not folders:
+        raise DataError(
+            f"{logged}: no quantization records there or below; expected a folder that inc-tb has logged to, such as "
+            "nc_workspace, or one run in it."
+        )
+    if folders == [logged]:
+        return {logged.resolve().name: logged}
+    return {folder.relative_to(logged).as_posix(): folder for folder in folders}
+
+
 def load(run: str | PathLike[str]) -> Run:
     """Read a run back, also one at an address. A file that was cut off is read up to the last whole event."""
     if not isinstance(run, str) or not is_remote(run):

@@ -1,0 +1,1 @@
+"""What was found, in the tracker that people have already."""
