@@ -14,6 +14,7 @@ from inc_tb.commands.check import check, compare
 from inc_tb.commands.demo import demo
 from inc_tb.commands.diagnose import diagnose
 from inc_tb.commands.import_ import import_
+from inc_tb.commands.layers import layers
 from inc_tb.commands.log import log
 from inc_tb.commands.profile import profile
 from inc_tb.commands.report import report
@@ -31,7 +32,7 @@ def cli(debug: bool) -> None:
     """Find out why a quantized model lost its accuracy."""
 
 
-for command in (demo, diagnose, tune, profile, suggest, import_, apply, check, compare, merge, report, log):
+for command in (demo, diagnose, layers, tune, profile, suggest, import_, apply, check, compare, merge, report, log):
     cli.add_command(command)
 
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 from inc_tb.errors import ModelError, UsageError
 from inc_tb.frameworks.carried import Carried, Found
 from inc_tb.frameworks.formats import PLAIN, Format
+from inc_tb.frameworks.language import Language
 from inc_tb.frameworks.ops import Array, Batch, Input, Macs
 from inc_tb.frameworks.protocols import Adapter, Quantizer, Switchable, Timer
 from inc_tb.records import GraphNode, Rewrite
@@ -30,6 +31,7 @@ _ABILITIES = {
     "read_inputs": "be read one by one", "read_graph": "be shown as graphs", "open_results": "be run one by one",
     "open_timer": "be timed", "digest_model": "be told apart", "measure_size": "be measured", "save_model": "be saved",
     "load_stored": "be loaded from disk", "open_tokenizer": "be given text",
+    "open_language": "be rounded layer by layer",
     "count_macs": "be told by their multiplications",
     "quantize_to_ranges": "be quantized to given ranges", "make_quantizer": "be quantized without a quantizer of yours",
     "find_rewrites": "be rewritten before they are quantized", "apply_rewrites": "be rewritten from a record",
@@ -179,6 +181,11 @@ class Framework(ABC):
     def open_tokenizer(self, path: Path) -> Any:
         """What makes tokens of text for the language model there, and text of tokens."""
         return self._do("open_tokenizer", path)
+
+    def open_language(self, model: Any) -> Language:
+        """A language model whose matrices can be rounded one by one."""
+        opened: Language = self._do("open_language", model)
+        return opened
 
     def store_tuned(self, carried: Carried, folder: Path) -> Mapping[str, Any]:
         """A tuned model, so that `open_tuned` finds it in the folder; returns what that must know, as plain data."""

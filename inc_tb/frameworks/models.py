@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inc_tb.frameworks.boundary import reading_models
+from inc_tb.frameworks.language import Language
 from inc_tb.frameworks.memory import default_budget
 from inc_tb.frameworks.ops import Array, Batch, Input
 from inc_tb.frameworks.protocols import Adapter, Quantizer, Switchable, Timer
@@ -56,6 +57,12 @@ def open_timer(model: Any, batch: Batch, threads: int | None = None, like: Any =
     """
     with reading_models(model):
         return framework_of(model).open_timer(model, batch, threads, like)
+
+
+def open_language(model: Any) -> Language:
+    """A language model whose matrices can be rounded one by one."""
+    with reading_models(model):
+        return framework_of(model).open_language(model)
 
 
 def default_quantizer(model: Any, settings: Mapping[str, Any] | None = None) -> Quantizer:

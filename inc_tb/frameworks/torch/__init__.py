@@ -81,6 +81,7 @@ class TorchFramework(Framework):
         "measure_size": "model:measure_size", "save_model": "model:save_model",
         "count_macs": "multiplications:count_macs", "read_settings": "made_by:read_settings",
         "load_stored": "checkpoints:load_stored", "open_tokenizer": "checkpoints:open_tokenizer",
+        "open_language": "language:TorchLanguage",
         "find_rewrites": "rewrites:find_rewrites", "apply_rewrites": "rewrites:apply_rewrites",
         "store_tuned": "carried:store_tuned", "open_tuned": "carried:open_tuned",
     }  # fmt: skip
