@@ -38,7 +38,7 @@ def _opened(client: Any, on: str) -> Iterator[Engine]:
 
 
 def _put(client: Any, value: Any) -> Any:
-    """As what a task gives, which is done again where the worker is lost that holds it; scattered data would be gone."""
+    """As what a task gives, which is done again where the worker is lost that holds it; scattered data are gone."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sending large graph")
         return client.submit(_same, value, pure=False)
