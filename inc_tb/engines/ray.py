@@ -9,6 +9,7 @@ from typing import Any
 
 from inc_tb.engines.engine import TRIES, Engine
 from inc_tb.engines.places import LOCAL, imported, reach, unreachable
+from inc_tb.errors import UsageError
 
 _AUTO = "auto"
 
@@ -16,11 +17,14 @@ _AUTO = "auto"
 @contextmanager
 def open_engine(on: str, place: str) -> Iterator[Engine]:
     ray = imported("ray", on, "ray")
+    address = _address(on, place)
     if ray.is_initialized():  # by the program that calls us, which also ends it
+        if address not in (LOCAL, _AUTO):
+            raise UsageError(f"--on {on} was given, and this program has called ray.init; expected ray://{_AUTO} then.")
         yield _engine(ray, on)
         return
     try:
-        ray.init(_address(on, place), log_to_driver=False, logging_level="error")
+        ray.init(address, log_to_driver=False, logging_level="error")
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         raise unreachable(on, error) from error
     try:

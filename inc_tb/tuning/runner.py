@@ -82,7 +82,7 @@ class TrialRunner(Standings):
         self.probe_s = probe_s
         self.probing = probing
         self.random_seed = random_seed
-        self.width = 1
+        self.width = 0
         self.evaluations = 0
         self.comparison: dict[str, Comparison] = {}
         self.given = model

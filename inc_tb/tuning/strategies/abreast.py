@@ -14,7 +14,7 @@ from inc_tb.tuning.strategies.workbench import Workbench
 def abreast(bench: Workbench, attempts: Iterable[Attempt]) -> Generator[Attempt, Any, None]:
     """The same in the same order; each tells as many of the next ones as are carried out beside it."""
     coming = iter(attempts)
-    ahead = deque(islice(coming, bench.width))
+    ahead = deque(islice(coming, 1 + bench.width))
     while ahead:
         attempt = ahead.popleft()
         yield attempt._replace(then=tuple(ahead))
