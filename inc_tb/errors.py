@@ -6,6 +6,7 @@ IncTbError                  everything below; the command line prints it as one 
 ├── DataError               data that cannot be read
 ├── RecordError             a stored record that is damaged or from a newer version
 ├── OutOfMemoryError        less memory than one sample takes
+├── EngineError             workers that cannot be reached, or that die again and again
 └── UsageError              an argument outside of what a call accepts
 
 Every message says what was given, what was expected, and what to do next.
@@ -38,6 +39,10 @@ class RecordError(IncTbError):
 
 
 class OutOfMemoryError(IncTbError):
+    pass
+
+
+class EngineError(IncTbError):
     pass
 
 

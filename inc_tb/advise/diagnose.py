@@ -9,6 +9,7 @@ from typing import Any
 from inc_tb.advise.given import Given, any_quantized
 from inc_tb.advise.judge import judge
 from inc_tb.data import is_one_batch, open_for
+from inc_tb.engines.named import On, opened, refuse_together
 from inc_tb.errors import UsageError
 from inc_tb.frameworks.models import loaded, open_pair
 from inc_tb.frameworks.ops import Array, Op
@@ -35,6 +36,7 @@ def diagnose(
     progress: Progress | None = None,
     tokenizer: Tokenizer | None = None,
     language: Kind | None = None,
+    on: On | None = None,
 ) -> Diagnosis:
     """Compare a quantized model with its reference, op by op.
 
@@ -44,12 +46,22 @@ def diagnose(
     What a sample takes is measured; as many run at once, in as many passes, as fit `memory_budget` bytes beside the
     models: 1 GiB, or half of what is free where that is less. `batch_size` says how many samples run at once instead.
     With `distributed` every process of torch.distributed calls this with its own shard of the batches, and all get the
-    diagnosis of the whole. `progress` is called with the number of samples done so far. Suggestions are those of the
+    diagnosis of the whole. With `on` the batches are shared among workers: those of "processes:4", "ray://…", "dask://…",
+    or of an executor. `progress` is called with the number of samples done so far. Suggestions are those of the
     statistics: what they do to the output `inc_tb.probe` measures.
     Of a model that gets `input_ids` and gives a score for each token, `Diagnosis.tokens` says what the reader of its
     text notices, in the words of the `tokenizer`; `language` says how it was trained where the data do not tell.
     """
     names = _names(reference, quantized)
+    if on is not None:
+        from inc_tb.advise.shares import diagnose_on  # which does what is here in every worker
+
+        refuse_together(on, distributed=distributed, tokenizer=tokenizer, language=language)
+        with opened(on) as engine:
+            return diagnose_on(
+                engine, (reference, quantized), batches, names=names, batch_size=batch_size,
+                memory_budget=memory_budget, progress=progress,
+            )  # fmt: skip
     reference, quantized = loaded(reference), loaded(quantized)
     given = Given(reference, quantized, names)
     given.check_files()

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from inc_tb.commands.terminal import as_model, print_json, say
+from inc_tb.commands.terminal import print_json, say
+from inc_tb.engines.models import open_model
 from inc_tb.errors import UsageError
 from inc_tb.records import plural
 
@@ -30,7 +31,7 @@ def apply(model: str, cure: Path, output: Path, as_json: bool) -> None:
     """
     from inc_tb.tuning.applying import read_cure, rewritten, write
 
-    given = as_model(model)
+    given = open_model(model)
     if isinstance(given, Path) and output.exists() and output.samefile(given):
         raise UsageError(f"--output {output}: is the model that was given; expected another file.")
     if output.is_dir() or not output.parent.is_dir():

@@ -14,11 +14,12 @@ from rich.markup import escape
 
 from inc_tb.advise.diagnose import diagnose_adapted, token_watch
 from inc_tb.advise.given import Given
+from inc_tb.advise.shares import Share, diagnose_on
+from inc_tb.commands.elsewhere import refuse_with_on, started, with_on
 from inc_tb.commands.places import as_logdir
 from inc_tb.commands.runs import name_of, refuse_taken, run_folder
-from inc_tb.commands.sharding import Share, as_share, refuse_with_share, share_folder, write_share
+from inc_tb.commands.sharding import as_share, refuse_with_share, share_folder, write_share
 from inc_tb.commands.terminal import (
-    as_model,
     check_folder,
     detail,
     invite,
@@ -28,6 +29,7 @@ from inc_tb.commands.terminal import (
     with_detail,
 )
 from inc_tb.data import load_function, open_data, open_for, split_function
+from inc_tb.engines.models import open_model
 from inc_tb.errors import IncTbError, UsageError
 from inc_tb.frameworks.models import open_pair
 from inc_tb.frameworks.registry import framework_of
@@ -114,13 +116,14 @@ _QUICK_S = 15.0
     "--eval", "evaluate", metavar="FILE.PY:FUNCTION",
     help="With --verify: also the accuracy. Gets a model or the path of its file, returns a number.",
 )  # fmt: skip
+@with_on("Compare shares of the data, and evaluate what --probe asks for,")
 @with_detail
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def diagnose(
     reference: str, quantized: str, data: str | None, text: Path | None, length: int, tokenizer: str | None,
     logdir: Path, run: str | None, append: bool, sort: str | None, top: int, samples: int | None, batch_size: int |
     None, memory: int | None, csv: Path | None, probe_s: float | None, profile_runs: int | None, shard: Share | None,
-    is_verified: bool, evaluate: str | None, as_json: bool,
+    is_verified: bool, evaluate: str | None, on: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare QUANTIZED with REFERENCE op by op, log it for TensorBoard, and say what to change.
 
@@ -149,6 +152,7 @@ def diagnose(
         raise UsageError(f"expected --data, or --text for a language model; {both}.")
     if shard is not None:
         refuse_with_share(append=append, csv=csv, probe=probe_s, profile=profile_runs, verify=is_verified)
+    refuse_with_on(on, shard=shard, text=text, tokenizer=tokenizer)
     if evaluate is not None and not is_verified:
         raise UsageError("--eval was given without --verify; expected both.")
     scored = load_function(*split_function(evaluate)) if evaluate is not None else None
@@ -157,7 +161,7 @@ def diagnose(
     check_folder(csv)
     if run is not None and not append:
         refuse_taken(folder, run, (reference, quantized), goes_on=bool(probe_s))
-    models = as_model(reference), as_model(quantized)
+    models = open_model(reference), open_model(quantized)
     given = Given(*models, (reference, quantized))
     given.check_files()
     budget = None if memory is None else memory << 20
@@ -176,11 +180,18 @@ def diagnose(
         write_share(shard, adapter, batches, models, (reference, quantized), given, place, asked, as_json=as_json)
         return
     began = time.monotonic()
+    engine = started(on)
     with progress_bar("comparing samples", batches.samples) as progress:
-        found = diagnose_adapted(
-            adapter, batches, models, names=(reference, quantized), given=given, progress=progress,
-            watch=token_watch(words),
-        )  # fmt: skip
+        if engine is not None:
+            found = diagnose_on(
+                engine, (reference, quantized), data, names=(reference, quantized), samples=samples,
+                batch_size=batch_size, memory_budget=budget, progress=progress,
+            )  # fmt: skip
+        else:
+            found = diagnose_adapted(
+                adapter, batches, models, names=(reference, quantized), given=given, progress=progress,
+                watch=token_watch(words),
+            )  # fmt: skip
     probed = Probe(found)
     with progress_bar("probing the output") as probing:
         if probe_s is None:
@@ -190,7 +201,10 @@ def diagnose(
         with SummaryWriter(folder) as writer:
             writer.add_diagnosis(found)
         if probe_s:
-            probed = probe(*models, batches, budget_s=probe_s, logdir=folder, diagnosis=found, progress=probing)
+            first, second = models if engine is None else (reference, quantized)  # which workers open themselves
+            probed = probe(
+                first, second, batches, budget_s=probe_s, logdir=folder, diagnosis=found, progress=probing, on=engine
+            )
     found, comparison, complete = probed.diagnosis, probed.comparison, probed.complete
     times = None
     if profile_runs is not None:

@@ -13,7 +13,8 @@ import click
 from rich.markup import escape
 
 from inc_tb.commands.runs import run_folder
-from inc_tb.commands.terminal import as_model, check_folder, detail, invite, out, print_json, say, with_detail
+from inc_tb.commands.terminal import check_folder, detail, invite, out, print_json, say, with_detail
+from inc_tb.engines.models import open_model
 from inc_tb.errors import DataError, UsageError
 from inc_tb.frameworks.models import read_graph
 from inc_tb.records import GraphNode, Trial, plural, storable_text
@@ -66,7 +67,7 @@ def import_(
         raise UsageError(f"{given} given; expected one of them. Give the folder that the tool wrote to.")
     if run is not None:
         run_folder(logdir, run, "")  # a name below the logdir
-    graph = read_graph(as_model(model)) if model is not None else ()
+    graph = read_graph(open_model(model)) if model is not None else ()
     if watch:
         found = _watch(_folder(path), logdir, run, graph, as_json)
     else:

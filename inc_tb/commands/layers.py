@@ -6,8 +6,9 @@ from pathlib import Path
 
 import click
 
-from inc_tb.commands.terminal import as_model, out, print_json, progress_bar, with_detail
+from inc_tb.commands.terminal import out, print_json, progress_bar, with_detail
 from inc_tb.commands.texts import Text, with_text
+from inc_tb.engines.models import open_model
 from inc_tb.llm.formats import EXAMPLES, find_format
 
 
@@ -39,7 +40,7 @@ def layers(
 
     find_format(format_)  # before anything takes time
     given = Text(model, text, length, tokenizer, samples)
-    language = given.open(as_model(model))
+    language = given.open(open_model(model))
     with progress_bar("rounding layers") as progress:
         found = measure_layers(
             language, given.batches, format_, finalists=finalists, decode=given.decode, progress=progress

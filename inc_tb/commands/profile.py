@@ -10,7 +10,6 @@ from rich.markup import escape
 
 from inc_tb.commands.runs import diagnosed, diagnosis_in, is_of, name_of, run_folder
 from inc_tb.commands.terminal import (
-    as_model,
     as_sizes,
     check_folder,
     detail,
@@ -22,6 +21,7 @@ from inc_tb.commands.terminal import (
     with_detail,
 )
 from inc_tb.data import open_data
+from inc_tb.engines.models import open_model
 from inc_tb.errors import UsageError
 from inc_tb.frameworks.models import read_inputs
 from inc_tb.frameworks.registry import framework_of, frameworks
@@ -86,8 +86,8 @@ def profile(
     if threads is not None:
         for variable in (name for framework in frameworks() for name in framework.thread_variables):
             os.environ.setdefault(variable, str(threads))
-    first = as_model(model)
-    second = as_model(quantized) if quantized is not None else None
+    first = open_model(model)
+    second = open_model(quantized) if quantized is not None else None
     framework_of(first).require("open_timer")
     batches = open_data(data, read_inputs(first), batch_sizes[0])
     with progress_bar("timing runs", runs) as progress:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from inc_tb.commands.runs import run_folder
-from inc_tb.commands.terminal import as_model, print_json, say
+from inc_tb.commands.terminal import print_json, say
+from inc_tb.engines.models import open_model
 from inc_tb.errors import DataError, UsageError
 from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.measure.diagnosis import Diagnosis
@@ -30,7 +31,7 @@ def rebuild_trial(
     for what, option, place, is_given in (("model", "MODEL", told, model), ("data", "--data", calibration, data)):
         if not is_given:
             _refuse_code(what, option, place)
-    samples, opened = given.get("samples"), as_model(told)
+    samples, opened = given.get("samples"), open_model(told)
     tool: str | Quantizer | None = quantizer
     notes: list[str] = []
     is_theirs = quantizer is None and is_foreign(trial)

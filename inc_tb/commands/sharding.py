@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
-from inc_tb.advise.diagnose import diagnosed, measure_adapted, measured_how
+from inc_tb.advise.diagnose import diagnosed
 from inc_tb.advise.given import Given
+from inc_tb.advise.shares import Share, batches_of, measured_share
 from inc_tb.commands.places import Place, as_logdir, as_places
 from inc_tb.commands.runs import name_of, refuse_taken, run_folder
 from inc_tb.commands.terminal import check_folder, detail, invite, out, print_json, progress_bar, say, with_detail
@@ -20,16 +19,6 @@ from inc_tb.data import Data
 from inc_tb.errors import DataError, UsageError
 from inc_tb.frameworks.protocols import Adapter
 from inc_tb.records import plural
-
-
-class Share(NamedTuple):
-    """Which of the batches: every so-manieth one, from this one on."""
-
-    place: int
-    shares: int
-
-    def __str__(self) -> str:
-        return f"{self.place}/{self.shares}"
 
 
 def as_share(_: click.Context, option: click.Parameter, given: str | None) -> Share | None:
@@ -58,25 +47,23 @@ def write_share(
     place: Path, asked: dict[str, int | None], *, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure one share, and leave what was found in a file below the place."""
-    from inc_tb.measure.origin import origin_of
-    from inc_tb.measure.shardfiles import SUFFIX, pack, store
+    from inc_tb.measure.shardfiles import SUFFIX, store
     from inc_tb.store.remote import shown
 
+    own = batches_of(share, batches)
+    if own is None:
+        raise DataError(
+            f"--shard {share}: the data has fewer than {plural(share.place, 'batch', 'batches')}, so that nothing is "
+            "left for this shard. Use fewer shards, or a smaller --batch-size in all of them."
+        )
     with progress_bar("comparing samples") as progress:
-        measured = measure_adapted(adapter, _share_of(batches, share), given, progress=progress)
-    origin = origin_of(models, measured, measured_how(adapter, measured))
+        stored, samples = measured_share(share, adapter, own, models, names, given, asked, progress)
     path = place / f"{share.place}-of-{share.shares}{SUFFIX}"
-    store(
-        path,
-        pack(
-            measured, place=share.place, count=share.shares, names=names, framework=adapter.framework,
-            notes=list(adapter.notes), ops=list(adapter.ops()), origin=origin, asked=asked,
-        ),
-    )  # fmt: skip
+    store(path, stored)
     if as_json:
-        print_json({"shard": str(share), "file": shown(path), "samples": measured.samples})
+        print_json({"shard": str(share), "file": shown(path), "samples": samples})
     else:
-        wrote = f"{shown(path)}, {plural(measured.samples, 'sample')}"
+        wrote = f"{shown(path)}, {plural(samples, 'sample')}"
         say(f"Wrote {wrote}. When all are there: inc-tb merge {shown(place)} --run NAME")
 
 
@@ -84,18 +71,6 @@ def share_folder(logdir: Path, run: str | None, quantized: str) -> Path:
     """The same for all shares, whatever is there already."""
     folder = run_folder(logdir, run or name_of(quantized))
     return folder.with_name(f"{folder.name}.shards")
-
-
-def _share_of(batches: Data, share: Share) -> Iterator[Any]:
-    """Whole batches, as one process would have them: a batch decides how its samples are summed up and rounded."""
-    own = islice(batches, share.place - 1, None, share.shares)
-    first = next(own, None)
-    if first is None:
-        raise DataError(
-            f"--shard {share}: the data has fewer than {plural(share.place, 'batch', 'batches')}, so that nothing is "
-            "left for this shard. Use fewer shards, or a smaller --batch-size in all of them."
-        )
-    yield from chain([first], own)
 
 
 @click.command()

@@ -27,9 +27,7 @@ from rich.text import Text
 
 from inc_tb import records
 from inc_tb.commands.places import refuse_address
-from inc_tb.data import load_function, split_function
-from inc_tb.errors import IncTbError, ModelError, UsageError
-from inc_tb.frameworks.models import loaded
+from inc_tb.errors import UsageError
 from inc_tb.show.detail import Detail
 from inc_tb.show.quantities import number
 
@@ -91,21 +89,6 @@ def progress_bar(what: str, total: int | None = None) -> Iterator[Callable[..., 
             bar.update(task, completed=done, total=of if of is not None else total, description=text)
 
         yield show
-
-
-def as_model(given: str) -> Any:
-    """A file or folder, or what a function of a Python file returns: PyTorch models are code."""
-    if ".py:" not in given:
-        if Path(given).suffix == ".py" and Path(given).is_file():
-            raise ModelError(f"{given} is code; expected the function in it that returns the model: {given}:function.")
-        return loaded(Path(given))
-    path, name = split_function(given)
-    try:
-        return load_function(path, name)()
-    except IncTbError:
-        raise
-    except Exception as error:  # the user's own code may raise anything
-        raise ModelError(f"{given} failed: {type(error).__name__}: {error}. It must return a model.") from error
 
 
 def as_sizes(_: click.Context, option: click.Parameter, given: str | None) -> tuple[int, ...] | None:

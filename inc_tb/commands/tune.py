@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inc_tb.commands.configured import leave_tool_options, tool_options, with_config
+from inc_tb.commands.elsewhere import started, with_on
 from inc_tb.commands.quantizing import given_options, quantizer_for, with_tool_options
 from inc_tb.commands.rebuilding import rebuild_trial
 from inc_tb.commands.terminal import (
-    as_model,
     as_sizes,
     check_folder,
     detail,
@@ -25,6 +25,7 @@ from inc_tb.commands.terminal import (
     say,
     with_detail,
 )
+from inc_tb.engines.models import open_model
 from inc_tb.errors import IncTbError, UsageError
 from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.records import Trial
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
 @click.option("--resume", is_flag=True, help="Go on with the tuning in the logdir.")
 @click.option("--rebuild", metavar="TRIAL", help="Make the model of a trial once more, such as trial-007.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="Where --rebuild writes the model.")
+@with_on("Carry out trials that do not depend on each other")
 @with_detail
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def tune(
@@ -143,7 +145,7 @@ def _tune(model: str, data: str, evaluate: str, logdir: Path, as_json: bool, opt
         check_target(options["save_to"])
 
     live = _live(options["log_to"], logdir)
-    given = as_model(model)
+    given = open_model(model)
     quantizer = _quantizer(given, model, options)
     told = (
         "tolerance",
@@ -174,9 +176,12 @@ def _tune(model: str, data: str, evaluate: str, logdir: Path, as_json: bool, opt
         if is_best and trial.accuracy is not None:
             best = f", best so far {trial.accuracy:.4g}"
 
+    engine = started(options["on"])
     with shown, progress_bar("simulating") as bar:
         found = tune_model(
-            given, data, evaluate, relative=not options["absolute"], higher_is_better=not options["lower_is_better"],
+            given if engine is None else model,  # which workers open themselves
+            data, evaluate, on=engine,
+            relative=not options["absolute"], higher_is_better=not options["lower_is_better"],
             quantizer=quantizer, logdir=logdir, **{name: options[name] for name in told},
             progress=show_progress, probing=lambda done, of: bar(done, of, f"simulating{best}"),
         )  # fmt: skip

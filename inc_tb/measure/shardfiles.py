@@ -103,9 +103,12 @@ def files_of(given: Sequence[Path]) -> list[Path]:
 
 
 def merge(files: Sequence[Path]) -> Merged:
-    """As if one process had gone through all batches in their order."""
-    shards = [(read(path), path) for path in files]
-    shards.sort(key=lambda one: one[0].place)
+    return merge_all([(read(path), str(path)) for path in files])
+
+
+def merge_all(given: Sequence[tuple[StoredShard, str]]) -> Merged:
+    """As if one process had gone through all batches in their order. Each has a name by which a message calls it."""
+    shards = sorted(given, key=lambda one: one[0].place)
     _check(shards)
     first = shards[0][0]
     whole = merged([unpacked(shard.measured) for shard, _ in shards])
@@ -120,9 +123,9 @@ def merge(files: Sequence[Path]) -> Merged:
     return Merged(whole, first.names, first.framework, notes, ops, origin)
 
 
-def _check(shards: Sequence[tuple[StoredShard, Path]]) -> None:
+def _check(shards: Sequence[tuple[StoredShard, str]]) -> None:
     first, first_path = shards[0]
-    there: dict[int, Path] = {}
+    there: dict[int, str] = {}
     for shard, path in shards:
         why = _other(first, shard)
         if why:

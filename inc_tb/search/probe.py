@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
@@ -15,6 +16,8 @@ import numpy.typing as npt
 from inc_tb.advise.diagnose import diagnose
 from inc_tb.advise.effects import KeptSet, UnitEffect, with_effects, with_measured_sets
 from inc_tb.data import open_data
+from inc_tb.engines.models import open_model
+from inc_tb.engines.named import On, opened
 from inc_tb.frameworks.models import digest_model, open_switches, quantize_to_ranges
 from inc_tb.frameworks.ops import Array
 from inc_tb.measure.diagnosis import Diagnosis
@@ -24,6 +27,7 @@ from inc_tb.search.comparison import Comparison
 from inc_tb.search.journal import Journal
 from inc_tb.search.simulation import Simulation, interval, resampled
 from inc_tb.search.smallest import HEALTHY, LOST, Search
+from inc_tb.search.workers import Workers
 from inc_tb.shown import Shown
 
 if TYPE_CHECKING:
@@ -80,15 +84,21 @@ def probe(
     logdir: str | PathLike[str] | None = None,
     diagnosis: Diagnosis | None = None,
     progress: Progress | None = None,
+    on: On | None = None,
 ) -> Probe:
     """Quantize one unit at a time, in one session, and see what that does to the model's output.
 
     `quantized` is the quantized model, or the calibrated range (low, high) of every tensor by its name. Units come in
     the order of the diagnosis, which is made unless it is given. Samples beyond `samples` are not used. With a `logdir`
     (the folder of a run) the op table is logged as it fills, and a probe that was interrupted goes on where it was.
-    `progress` is called with the evaluations done and those there will be.
+    `progress` is called with the evaluations done and those there will be. With `on` subsets are evaluated side by
+    side: by "processes:4", "ray://…", "dask://…", or an executor.
     """
     began = time.monotonic()
+    told = model, quantized
+    if on is not None:
+        model = open_model(model)
+        quantized = quantized if isinstance(quantized, Mapping) else open_model(quantized)
     if isinstance(quantized, Mapping):
         quantized = quantize_to_ranges(model, quantized)
     switches = open_switches(model, quantized)
@@ -96,7 +106,11 @@ def probe(
         batches = open_data(batches, switches.inputs, samples)
     simulation = Simulation(switches, batches, samples=samples)
     writer = _writer(logdir) if logdir is not None else None
-    try:
+    with ExitStack() as stack:
+        if writer is not None:
+            stack.callback(writer.close)
+        if on is not None:
+            simulation.share_with(Workers(stack.enter_context(opened(on)), told, simulation.batches))
         if diagnosis is None:
             diagnosis = diagnose(model, quantized, simulation.batches)
             if writer is not None:
@@ -107,9 +121,6 @@ def probe(
                 Journal(Path(logdir) / JOURNAL), digest_model(model)[:16] + digest_model(quantized)[:16]
             )
         return Prober(simulation, diagnosis, budget_s, writer, progress, began).run()
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 def _writer(logdir: str | PathLike[str]) -> SummaryWriter:
@@ -218,6 +229,7 @@ class Prober:
 
     def _probe_units(self) -> dict[str, UnitEffect]:
         found: dict[str, UnitEffect] = {}
+        self._simulation.foresee(map(self._simulation.sites_of, self._screened))
         ops = {unit.name: unit.ops for unit in self._simulation.model.units}
         for name in self._screened:
             sites = self._simulation.sites_of(name)
@@ -228,25 +240,31 @@ class Prober:
             found[name] = UnitEffect(name, ops[name], float(errors.mean()), *interval(errors))
             self._arrange(found)
             self._step()
+        self._simulation.forget_foreseen()
         return found
 
     def _leave_out(self, found: Mapping[str, UnitEffect]) -> None:
         full = self._simulation.error_keeping(())
-        for effect in self._result.units[:_LEFT_OUT]:
+        most = self._result.units[:_LEFT_OUT]
+        self._simulation.foresee(self._simulation.sites_without([effect.name]) for effect in most)
+        for effect in most:
             sites = self._simulation.sites_without([effect.name])
             if full <= 0 or (time.monotonic() > self._deadline(1) and not self._simulation.is_known(sites)):
                 break
             found[effect.name].recovery = 1 - self._simulation.error(sites) / full
             self._step()
+        self._simulation.forget_foreseen()
 
     def _measure_suggestions(self) -> None:
         until = self._began + (_FIRST_IF_BRIEF if self._is_brief else _FIRST) * self._budget_s
         units = {unit.name for unit in self._simulation.model.units}
-        for suggestion in self._diagnosis.suggestions[:_SUGGESTIONS]:
-            kept = [op for op in suggestion.ops if op in units]
+        sets = {s.rank: [op for op in s.ops if op in units] for s in self._diagnosis.suggestions[:_SUGGESTIONS]}
+        self._simulation.foresee(self._simulation.sites_without(kept) for kept in sets.values() if kept)
+        for rank, kept in sets.items():
             known = self._simulation.is_known(self._simulation.sites_without(kept))
             if kept and (known or time.monotonic() < until):
-                self._measured[suggestion.rank] = self._kept(kept)
+                self._measured[rank] = self._kept(kept)
+        self._simulation.forget_foreseen()
 
     def _measure_sets(self, search: Search) -> None:
         explaining = search.explaining(kept.units for kept in self._measured.values())

@@ -8,7 +8,8 @@ fp32, 1 is an output that says nothing any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,9 @@ from inc_tb.frameworks.registry import named
 from inc_tb.search.comparison import Comparison, Expected, batch_errors, measures_of, rows_of
 from inc_tb.search.journal import Journal
 from inc_tb.search.objective import Errors
+
+if TYPE_CHECKING:
+    from inc_tb.search.workers import Workers
 
 _RESAMPLES = 1000
 
@@ -43,7 +47,9 @@ class Simulation:
         self._measures = measures_of(self.scores)
         self._known: dict[frozenset[str], Errors] = {frozenset(): np.zeros(self._samples())}
         self._journal: Journal | None = None
-        self._place = {name: i for i, name in enumerate(self._places())}
+        self._workers: Workers | None = None
+        self._foreseen: dict[frozenset[str], Future[Any]] = {}
+        self._place = {name: i for i, name in enumerate(self._all_places())}
         self.evaluations = 0
         self.progress: Callable[[], None] | None = None
         """Called after every evaluation."""
@@ -86,10 +92,10 @@ class Simulation:
         """With these sites rounded."""
         key = frozenset(on)
         if key not in self._known:
-            pairs = zip(self.batches, self.scores, strict=True)
-            with reading_models():
-                found = [batch_errors(self.model.run(batch, key).scores, own, self._measures) for batch, own in pairs]
-            self._known[key] = np.concatenate(found)
+            if self._workers is not None and key in self._foreseen:
+                self._known[key] = self._workers.answer(self._foreseen.pop(key))
+            else:
+                self._known[key] = self._evaluated(key)
             self.evaluations += 1
             if self._journal is not None:
                 self._journal.add({"on": sorted(self._place[n] for n in key), "errors": self._known[key].tolist()})
@@ -110,7 +116,36 @@ class Simulation:
             self.progress()
         return float(np.concatenate(found).mean())
 
-    def _places(self) -> list[str]:
+    def _evaluated(self, key: frozenset[str]) -> Errors:
+        pairs = zip(self.batches, self.scores, strict=True)
+        with reading_models():
+            found = [batch_errors(self.model.run(batch, key).scores, own, self._measures) for batch, own in pairs]
+        return np.concatenate(found)
+
+    def share_with(self, workers: Workers) -> None:
+        """What is foreseen from now on they evaluate."""
+        self._workers = workers
+
+    def foresee(self, subsets: Iterable[Collection[str]]) -> None:
+        """These will be asked for next, in this order: where there are workers they begin."""
+        if self._workers is None:
+            return
+        for key in map(frozenset, subsets):
+            if key not in self._known and key not in self._foreseen:
+                self._foreseen[key] = self._workers.ask([self._place[name] for name in key], len(self._place))
+
+    def forget_foreseen(self) -> None:
+        """What was not asked for after all."""
+        for future in self._foreseen.values():
+            future.cancel()
+        self._foreseen = {}
+
+    @property
+    def places(self) -> list[str]:
+        """All that can be rounded, by which workers are told subsets."""
+        return list(self._place)
+
+    def _all_places(self) -> list[str]:
         return [name for site in self.model.sites for name in (site.name, site.instead) if name]
 
     def error(self, on: Collection[str]) -> float:

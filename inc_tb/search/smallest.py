@@ -79,14 +79,16 @@ class Search:
 
     def try_each_alone(self, deadline: float, progress: Progress | None = None) -> None:
         """The error of rounding each grid alone, in the order of the screen, as far as time allows."""
+        self._rough.foresee(self.grids[name].sites for name in self._screened)
         for done, name in enumerate(self._screened, start=1):
             sites = self.grids[name].sites
             if time.monotonic() > deadline and not self._rough.is_known(sites):
                 self.is_whole = False
-                return
+                break
             self._errors[name] = self._rough.error(sites)
             if progress is not None:
                 progress(done, len(self._screened))
+        self._rough.forget_foreseen()
         self._chain = []
 
     def try_in_groups(self) -> None:

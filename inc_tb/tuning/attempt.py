@@ -24,6 +24,8 @@ class Attempt(NamedTuple):
     """Called once it has met the criterion."""
     goes_on: bool = False
     """Whether the strategy wants to go on even if this meets the criterion and there is no timeout."""
+    then: tuple[Attempt, ...] = ()
+    """What it tries next whatever comes of this, as many as `bench.width`: carried out meanwhile."""
 
     def __repr__(self) -> str:
         return short_repr(self)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -16,7 +17,9 @@ from typing import Any
 
 import msgspec
 
-from inc_tb.data import load_function, split_function
+from inc_tb.data import is_one_batch, load_function, split_function
+from inc_tb.engines.models import open_model
+from inc_tb.engines.named import On, opened
 from inc_tb.errors import ModelError, UsageError
 from inc_tb.frameworks.carried import Example
 from inc_tb.frameworks.ops import Array
@@ -29,6 +32,7 @@ from inc_tb.store.workspace import make_newest
 from inc_tb.tuning.attempt import Attempt, key_of
 from inc_tb.tuning.calibration import calibration_data
 from inc_tb.tuning.criterion import Criterion
+from inc_tb.tuning.elsewhere import Asked, TrialsElsewhere
 from inc_tb.tuning.files import is_file, stored, suffix_by
 from inc_tb.tuning.history import History
 from inc_tb.tuning.left_over import left_by_tool
@@ -157,6 +161,7 @@ def tune(
     rewrite: bool = True,
     progress: Callable[[Trial, bool], None] | None = None,
     probing: Callable[[int, int], None] | None = None,
+    on: On | None = None,
 ) -> Tuned:
     """Find the cheapest quantized model whose accuracy holds, and prove it.
 
@@ -174,7 +179,8 @@ def tune(
     the fp32 model without changing what it computes. `batch_sizes` are those for which the best model is timed beside
     fp32 in the end: 1 and 16 unless no trial was timed. `random_seed` is for strategies that draw at random: the same
     one makes the same trials. `progress` is called after each trial, and told whether it is the best so far; `probing`
-    with the subsets simulated and how many there may be when the time is over.
+    with the subsets simulated and how many there may be when the time is over. With `on`, trials that do not depend on
+    each other are carried out side by side: by "processes:4", "ray://…", "dask://…", or an executor.
     """
     limits = (
         ("tolerance", tolerance, 0), ("max_trials", max_trials, 1), ("timeout", timeout, 0),
@@ -188,6 +194,14 @@ def tune(
         raise UsageError(f"random_seed={random_seed} was given; expected at most {MOST_SEED}.")
     strategy_name, chosen = find_strategy(strategy)
     told = evaluate
+    if on is not None:
+        if not isinstance(calibration, str | PathLike) and not is_one_batch(calibration):
+            calibration = list(calibration)  # also for the workers
+        asked = Asked(
+            model, calibration, told, Criterion(tolerance, relative, higher_is_better), quantizer, objectives, samples,
+            diagnosis_samples, profile_runs, random_seed, minimize,
+        )  # fmt: skip
+        model = open_model(model)
     if not callable(evaluate):
         evaluate = load_function(*split_function(evaluate))
     runner = TrialRunner(
@@ -206,9 +220,14 @@ def tune(
         about["evaluate"] = str(Path(told).absolute())
     places = {"model": model, "calibration": calibration}
     given = {name: str(Path(p).absolute()) for name, p in places.items() if isinstance(p, str | PathLike)}
-    with runner:
+    with runner, ExitStack() as stack:
         history = History(Path(logdir), about, {**given, "samples": samples}, resume=resume)
-        found = _search(runner, history, (strategy_name, chosen), max_trials, timeout, progress)
+        workers = None
+        if on is not None:
+            engine = stack.enter_context(opened(on))
+            workers = TrialsElsewhere(engine, asked, runner, lambda key: history.trial(key) is not None)
+            stack.callback(workers.forget)
+        found = _search(runner, history, (strategy_name, chosen), max_trials, timeout, progress, workers)
         found.benchmark = runner.speeds(found.quantized, batch_sizes)
         return found
 
@@ -220,6 +239,7 @@ def _search(
     max_trials: int,
     timeout: float,
     progress: Callable[[Trial, bool], None] | None,
+    workers: TrialsElsewhere | None,
 ) -> Tuned:
     began = time.monotonic()
     if history.baseline is None:
@@ -236,14 +256,15 @@ def _search(
             trial = history.trial(key_of(attempt))
             if trial is None:
                 with runner.budget.paused():
-                    trial = runner.carry_out(attempt, history.next_name())
+                    trial = (workers or runner).carry_out(attempt, history.next_name())
                     if attempt.proves is not None and runner.is_met(trial):
                         attempt.proves()
                 history.add(key_of(attempt), trial)
                 is_new = True
             runner.trials.append(trial)
             tried[trial.name] = attempt
-            if is_new:  # while trials are answered from the history, a better model may be on disk already
+            # While trials are answered from the history, a better model may be on disk already; workers do not wait.
+            if is_new and workers is None:
                 _save_best(runner, history, tried)
             if progress is not None:
                 progress(trial, runner.best is trial)

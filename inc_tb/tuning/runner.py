@@ -6,6 +6,7 @@ import math
 import shutil
 import tempfile
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from os import PathLike
@@ -52,6 +53,7 @@ from inc_tb.tuning.objectives import (
 )
 from inc_tb.tuning.pricing import MOST_SAMPLES, Pricing
 from inc_tb.tuning.standings import Standings
+from inc_tb.tuning.tried import Tried
 
 BEST_MODEL = "best_model"
 PREPARED_MODEL = "prepared_model"
@@ -80,6 +82,7 @@ class TrialRunner(Standings):
         self.probe_s = probe_s
         self.probing = probing
         self.random_seed = random_seed
+        self.width = 0
         self.evaluations = 0
         self.comparison: dict[str, Comparison] = {}
         self.given = model
@@ -91,19 +94,20 @@ class TrialRunner(Standings):
         if logdir.exists() and not logdir.is_dir():
             raise UsageError(f"{logdir}: is a file; expected a folder to write to. Choose another place.")
         self._objectives = named_objectives(objectives, lambda samples: self._first(samples)[0], self._latency)
-        self._folder = tempfile.TemporaryDirectory(prefix="inc_tb_tune_")
+        folder = Path(tempfile.mkdtemp(prefix="inc_tb_tune_"))
+        self._clean_up = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         try:
-            self.reference = quantizer.prepare(model, Path(self._folder.name))
+            self.reference = quantizer.prepare(model, folder)
             self.batches = calibration_data(self.reference, calibration, samples)
             # Once: a function that gives the data may shuffle them.
             self._sample = take(self.batches, MOST_SAMPLES, read_inputs(self.reference))
         except BaseException:
-            self._folder.cleanup()
+            self._clean_up()
             raise
         first = next(iter(self.batches))
         self.examples = [Example(name, str(array.dtype), list(array.shape)) for name, array in first.items()]
         suffix = suffix_by(quantizer, self.reference)
-        self._models = MadeModels(quantizer, self.reference, self.batches, Path(self._folder.name), suffix)
+        self._models = MadeModels(quantizer, self.reference, self.batches, folder, suffix)
         self.best_model = logdir / f"{BEST_MODEL}{suffix}"
         self.prepared = logdir / f"{PREPARED_MODEL}{suffix_of(self.reference)}"
         self.model_digest = digest_model(self.reference)
@@ -119,7 +123,7 @@ class TrialRunner(Standings):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
+        self._clean_up()
 
     @property
     def simulated(self) -> int:
@@ -133,6 +137,9 @@ class TrialRunner(Standings):
     # One trial
 
     def carry_out(self, attempt: Attempt, name: str) -> Trial:
+        return self.tried(attempt).logged(self.logdir / name)
+
+    def tried(self, attempt: Attempt) -> Tried:
         began = time.monotonic()
         notes = [attempt.note] if attempt.note else []
         accuracy: float | None = None
@@ -147,53 +154,49 @@ class TrialRunner(Standings):
             made = None
             notes.append(str(error))
         if made is not None:
-            found = self.evaluated(made)
-            accuracy = found if math.isfinite(found) else None
-            notes += [] if accuracy is not None else [f"evaluate returned {found}"]
+            number = self.evaluated(made)
+            accuracy = number if math.isfinite(number) else None
+            notes += [] if accuracy is not None else [f"evaluate returned {number}"]
             objectives = {key: self._objective(key, function, made) for key, function in self._objectives.items()}
         left = self._left_by_tool(attempt) if made is not None else None
         notes += [left_by_tool(left, len(attempt.keep))] if left is not None else []
         trial = Trial(
-            name, accuracy, self.baseline, list(attempt.keep), dict(attempt.settings), objectives,
+            "", accuracy, self.baseline, list(attempt.keep), dict(attempt.settings), objectives,
             notes=notes, target=self.criterion.target(self.baseline),
             lower_is_better=not self.criterion.higher_is_better, left_by_tool=left,
             int8_macs=self.pricing.int8_share(made) if made is not None else None,
             baseline_objectives=dict(self.baseline_objectives),
         )  # fmt: skip
-        self._log(trial, attempt, made is not None, began)
-        return trial
+        found = self._looked_into(trial, attempt) if made is not None else Tried(trial)
+        trial.wall_s = time.monotonic() - began
+        return found
 
     def _left_by_tool(self, attempt: Attempt) -> float | None:
         """None unless everything is kept in fp32 that the tool can be told, and the results differ nevertheless."""
-        units = self._units.get(key_of(Attempt(attempt.settings)))
+        units = self.known_units(attempt)
         if not units or not set(units) <= set(attempt.keep):
             return None
         return difference(self.reference, self.quantized(attempt), self._first(_SCREEN_SAMPLES))
 
-    def _log(self, trial: Trial, attempt: Attempt, is_made: bool, began: float) -> None:
-        from inc_tb.store.writer import SummaryWriter
-
-        folder = self.logdir / trial.name
-        if folder.exists():  # of a trial that was cut off before the history had it
-            shutil.rmtree(folder)
-        times = None
-        if is_made and self._profile_runs:
+    def _looked_into(self, trial: Trial, attempt: Attempt) -> Tried:
+        times, diagnosis = None, None
+        if self._profile_runs:
             try:
                 made, first = self.quantized(attempt), self._first(1)
                 times = profile(self.reference, first, quantized=made, runs=self._profile_runs)
             except IncTbError as error:
                 trial.notes.append(f"not profiled: {error}")
-        with SummaryWriter(folder) as writer:
-            if is_made and self._diagnosis_samples:
-                try:
-                    found = self.diagnosis(attempt)
-                    writer.add_diagnosis(times.join(found) if times is not None else found)
-                except IncTbError as error:
-                    trial.notes.append(f"not diagnosed: {error}")
-            if times is not None:
-                writer.add_profile(times)
-            trial.wall_s = time.monotonic() - began
-            writer.add_trial(trial)
+        if self._diagnosis_samples:
+            try:
+                diagnosis = self.diagnosis(attempt)
+            except IncTbError as error:
+                trial.notes.append(f"not diagnosed: {error}")
+        return Tried(trial, diagnosis, times)
+
+    def count(self, quantizations: int, evaluations: int) -> None:
+        """Those of a worker."""
+        self._models.quantizations += quantizations
+        self.evaluations += evaluations
 
     def measure_reference(self) -> tuple[float, dict[str, float]]:
         """The accuracy of fp32, and its objectives."""
@@ -275,6 +278,14 @@ class TrialRunner(Standings):
             switches.trace(self._sample[0])
             self._units[key] = [unit.name for unit in switches.units]
         return list(self._units[key])
+
+    def known_units(self, attempt: Attempt) -> list[str]:
+        """Of its settings, as far as they were asked for."""
+        return self._units.get(key_of(Attempt(attempt.settings)), [])
+
+    def know_units(self, attempt: Attempt, units: Sequence[str]) -> None:
+        """What another process has found."""
+        self._units[key_of(Attempt(attempt.settings))] = list(units)
 
     def prices(self, attempt: Attempt) -> dict[str, float]:
         """What it costs to keep each unit in fp32; nothing where all cost the same."""

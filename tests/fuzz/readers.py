@@ -347,9 +347,9 @@ _CODE = b'"""A model."""\nimport math\n\n\ndef make(size=3):\n    return {"a": [
 
 
 def _read_code(path: Path) -> None:
-    from inc_tb.commands.terminal import as_model
+    from inc_tb.engines.models import open_model
 
-    as_model(f"{path}:make")
+    open_model(f"{path}:make")
 
 
 # PyTorch

@@ -117,6 +117,7 @@ class Bench:
     """Both of CULPRITS must be kept; some settings do not work at all."""
 
     allowed = 0.01
+    width = 0
     quantizer: Any
 
     def __init__(self, fails: Sequence[int] = (), others: int = 2, seed: int = 0) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any
 
 from inc_tb.errors import UsageError
 from inc_tb.records import Trial
 from inc_tb.tuning.attempt import Attempt, key_of
+from inc_tb.tuning.strategies.abreast import abreast
 from inc_tb.tuning.strategies.space import Draws, Point, Space, opened
 from inc_tb.tuning.strategies.workbench import Attempts, Workbench
 
@@ -26,6 +27,10 @@ def exhaustive(bench: Workbench) -> Attempts:
     if found is None:
         return
     space, first, _ = found
+    yield from abreast(bench, _all_of(space, first))
+
+
+def _all_of(space: Space, first: Point) -> Iterator[Attempt]:
     tried = {key_of(space.attempt(first))}
     for count in range(len(space.ops) + 1):
         for settings in space.settings:
@@ -43,8 +48,7 @@ def random(bench: Workbench) -> Attempts:
         return
     space, first, _ = found
     draws = Draws(space, bench.random_seed, first)
-    while (point := draws.next()) is not None:
-        yield space.attempt(point)
+    yield from abreast(bench, map(space.attempt, iter(draws.next, None)))
 
 
 def tpe(bench: Workbench) -> Attempts:
@@ -77,16 +81,17 @@ def _optimized(bench: Workbench, sampler: Callable[[int], Any]) -> Attempts:
     study = _Study(space, sampler(bench.random_seed))
     study.tell(first, _badness(bench, space, trial))
     draws = Draws(space, bench.random_seed, first)
-    asked = 0
-    while True:
-        point = draws.next() if asked < _STARTS else study.ask()
-        asked += 1
-        if asked > _STARTS and point is not None and not draws.is_new(point):
-            point = draws.next()
-        if point is None:
-            return
-        trial = yield space.attempt(point)
+    starts = list(islice(iter(draws.next, None), _STARTS))
+    for point, attempt in zip(starts, abreast(bench, map(space.attempt, starts)), strict=True):
+        trial = yield attempt
         study.tell(point, _badness(bench, space, trial))
+    while True:
+        asked = study.ask()
+        following = asked if draws.is_new(asked) else draws.next()
+        if following is None:
+            return
+        trial = yield space.attempt(following)
+        study.tell(following, _badness(bench, space, trial))
 
 
 def _badness(bench: Workbench, space: Space, trial: Trial) -> float:

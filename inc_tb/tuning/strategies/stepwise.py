@@ -10,6 +10,7 @@ from inc_tb.records import Trial
 from inc_tb.search.simulation import Simulation
 from inc_tb.tuning.attempt import Attempt, key_of
 from inc_tb.tuning.pricing import MULTIPLYING
+from inc_tb.tuning.strategies.abreast import abreast
 from inc_tb.tuning.strategies.workbench import Attempts, Workbench
 
 
@@ -17,10 +18,11 @@ def basic(bench: Workbench) -> Attempts:
     """As Neural Compressor's: other settings for all ops, then each op alone in fp32, then the best together."""
     base = yield from _best_settings(bench)
     singles: list[tuple[float, str]] = []
-    for op in bench.units(base):
-        trial = yield Attempt(base.settings, (op,))
+    ops = bench.units(base)
+    for op, attempt in zip(ops, abreast(bench, [Attempt(base.settings, (op,)) for op in ops]), strict=True):
+        trial = yield attempt
         singles.append((bench.loss(trial), op))
-    yield from _accumulated(base, [op for _, op in sorted(singles)])
+    yield from _accumulated(bench, base, [op for _, op in sorted(singles)])
 
 
 def mse(bench: Workbench) -> Attempts:
@@ -30,9 +32,8 @@ def mse(bench: Workbench) -> Attempts:
     names = [str(found.ops["name"][row]) for row in found.worst(sort="a_inc_mse")]
     ops = set(bench.units(base))
     order = [name for name in names if name in ops]
-    for op in order:
-        yield Attempt(base.settings, (op,))
-    yield from _accumulated(base, order)
+    yield from abreast(bench, [Attempt(base.settings, (op,)) for op in order])
+    yield from _accumulated(bench, base, order)
 
 
 def mse_v2(bench: Workbench) -> Attempts:
@@ -60,15 +61,14 @@ def _real_error(bench: Workbench, attempt: Attempt, simulation: Simulation) -> f
 def _best_settings(bench: Workbench) -> Generator[Attempt, Trial, Attempt]:
     attempts = [Attempt(bench.quantizer.settings), *(Attempt(s) for s in bench.quantizer.variants())]
     losses = []
-    for attempt in attempts:
+    for attempt in abreast(bench, attempts):
         trial = yield attempt
         losses.append(bench.loss(trial))
     return attempts[losses.index(min(losses))]
 
 
-def _accumulated(base: Attempt, order: Sequence[str]) -> Attempts:
-    for count in range(2, len(order) + 1):
-        yield Attempt(base.settings, tuple(order[:count]))
+def _accumulated(bench: Workbench, base: Attempt, order: Sequence[str]) -> Attempts:
+    yield from abreast(bench, (Attempt(base.settings, tuple(order[:count])) for count in range(2, len(order) + 1)))
 
 
 def conservative(bench: Workbench) -> Attempts:

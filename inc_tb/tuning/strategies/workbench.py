@@ -39,6 +39,8 @@ class Workbench(Protocol):
     comparison: dict[str, Comparison]
     minimize: str
     """What is to be as small as can be: the name of an objective, or "ops" for the number of ops in fp32."""
+    width: int
+    """How many of the attempts that follow may begin meanwhile; 0 where there is nobody else to carry them out."""
     rewrite: bool
     """Whether the fp32 model may be changed, without changing what it computes."""
     baseline_objectives: Mapping[str, float]
