@@ -89,6 +89,7 @@ bench: $(TEST_VENV)/ready browser
 	$(BIN)/python benchmarks/stats.py
 	$(BIN)/python benchmarks/diagnose.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.page
 	$(BIN)/python -m benchmarks.report
 	$(BIN)/python -m benchmarks.ranking

@@ -14,6 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from inc_tb.errors import MismatchError
 from inc_tb.frameworks.arrays import alike
+from inc_tb.frameworks.crowd import CROWD, Crowd
 from inc_tb.frameworks.graph import AnyStep, Graph
 from inc_tb.frameworks.kernels import twins
 from inc_tb.frameworks.ops import Array, Pair
@@ -82,6 +83,7 @@ class Matched(ABC, Generic[AnyGraph, AnyStep]):
         self.folded_into: dict[int, Match[AnyStep]] = {}
         self._ends: dict[str, Match[AnyStep]] = {}
         self._used: set[int] = set()
+        self._crowds: dict[str, Crowd[AnyStep]] = {}
 
     @abstractmethod
     def weights(self, match: Match[AnyStep]) -> Weights | None:
@@ -133,10 +135,25 @@ class Matched(ABC, Generic[AnyGraph, AnyStep]):
         self.points[match.end.outputs[0]] = match.root
         self._ends[match.end.outputs[0]] = match
 
-    def _readers(self, roots: Iterable[str | None]) -> list[AnyStep]:
-        """Steps of the quantized model that read any of these."""
-        found = (step for root in roots if root is not None for step in self.quantized.consumers.get(root, ()))
-        return list({step.index: step for step in found}.values())
+    def _readers(self, roots: Iterable[str | None], names: Iterable[str] = ()) -> list[AnyStep]:
+        """Steps of the quantized model that read any of these; of a crowd those with such names, and the next ones."""
+        found: dict[int, AnyStep] = {}
+        for root in roots:
+            readers = self.quantized.consumers.get(root, ()) if root is not None else ()
+            if root is not None and len(readers) > CROWD:
+                crowd = self._crowd(root)
+                readers = [*crowd.named(names), *crowd.next_free(self._used)]
+            found.update({step.index: step for step in readers})
+        return list(found.values())
+
+    def _named_in_crowds(self, roots: Iterable[str | None], names: Sequence[str]) -> list[AnyStep]:
+        crowded = (root for root in roots if root is not None and len(self.quantized.consumers.get(root, ())) > CROWD)
+        return [step for root in crowded for step in self._crowd(root).named(names)]
+
+    def _crowd(self, root: str) -> Crowd[AnyStep]:
+        if root not in self._crowds:
+            self._crowds[root] = Crowd(self.quantized.consumers[root])
+        return self._crowds[root]
 
     def _read_alike(self, step: AnyStep, twin: AnyStep) -> int:
         """How many of the operations that read the results are of the same kinds."""

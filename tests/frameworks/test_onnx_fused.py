@@ -378,7 +378,7 @@ def test_a_tensor_is_not_normalized_because_it_is_divided(tmp_path: Path) -> Non
 
 
 def test_the_work_grows_with_the_number_of_norms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each part is tried a fixed number of times, however long the model is."""
+    """Each part is tried a fixed number of times, however long the model is, and once of those that are alike."""
     tries: list[int] = []
     plain = Calculator.compute
 
@@ -397,7 +397,7 @@ def test_the_work_grows_with_the_number_of_norms(monkeypatch: pytest.MonkeyPatch
         found = [c for c in find_composites(Graph(Model(net.model()))) if len(c.entries) == 1]
         assert [len(c.steps(with_bias=True)) for c in found] == [9] * count
     assert 0 < tries[0] < 40
-    assert tries[1] == 2 * tries[0]
+    assert tries[1] == tries[0]  # layers repeat, and what one computes is known by then
 
 
 def embedded(net: Net, *, one: bool) -> None:

@@ -307,7 +307,7 @@ def _workspaces() -> dict[str, dict[str, bytes]]:
             inside = Path(place, name)
             files = {str(p.relative_to(inside)): p.read_bytes() for p in inside.rglob("*") if p.is_file()}
             found[name] = {name: data for name, data in files.items() if len(data) < 300_000}
-    return found
+    return {name: files for name, files in found.items() if files}
 
 
 def _make_workspace(folder: Path, rng: random.Random) -> Path:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
@@ -39,12 +40,35 @@ class Calculator:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._known: dict[tuple[str, str], Array] = {}
+        self._cutting: dict[str, bool] = {}
+        self._keys: dict[int, tuple[Hashable, list[Hashable]]] = {}
 
     def operands(self, step: Step) -> list[str | Array | None]:
         """What a step computes with, in the order of its kind: roots, and the values of constants that are small."""
         found = INTEGER_OPS.get(step.node.op_type, ((), None))[0]
         places = found or [(i, -1, -1) for i in range(len(step.node.input))]
         return [self._operand(step, *place) for place in places]
+
+    def made_of(self, entry: str, steps: Sequence[Step]) -> Hashable:
+        """Equal for pieces that compute the same function of what they read."""
+        places: dict[Hashable, int] = {entry: -1}
+        told = []
+        for step in steps:
+            alone, operands = self._key(step)
+            told.append((alone, *(places.get(operand, operand) for operand in operands)))
+            places[step.outputs[0]] = len(places)
+        return tuple(self._graph.shapes.get(entry) or ()), entry in self._graph.shapes, tuple(told)
+
+    def _key(self, step: Step) -> tuple[Hashable, list[Hashable]]:
+        """Of the step by itself, and what it computes with: roots, and constants by their values."""
+        if step.index not in self._keys:
+            operands = [_digest(o) if isinstance(o, np.ndarray) else o for o in self.operands(step)]
+            quantization = self._graph.tensors[step.outputs[0]].quantization
+            limits = None if quantization is None else quantization.limits
+            attributes = tuple(a.SerializeToString() for a in step.node.attribute)
+            alone = step.type, attributes, None if limits is None else tuple(map(_digest, limits))
+            self._keys[step.index] = alone, operands
+        return self._keys[step.index]
 
     def _operand(self, step: Step, at: int, scale_at: int, zero_at: int) -> str | Array | None:
         model, name = self._graph.model, nth_input(step.node, at)
@@ -78,8 +102,11 @@ class Calculator:
 
     def cuts(self, root: str) -> bool:
         """Whether a tensor is rounded to numbers of which none is below 0."""
-        quantization = self._graph.tensors[root].quantization
-        return quantization is not None and quantization.limits is not None and float(quantization.limits[0].min()) >= 0
+        if root not in self._cutting:
+            quantization = self._graph.tensors[root].quantization
+            limits = None if quantization is None else quantization.limits
+            self._cutting[root] = limits is not None and float(limits[0].min()) >= 0
+        return self._cutting[root]
 
     def _cut(self, root: str, values: Array) -> Array:
         quantization = self._graph.tensors[root].quantization
@@ -113,6 +140,10 @@ class Calculator:
         rng = np.random.default_rng(0)
         # Each row has a middle of its own, or a norm could not be told from one that does not take the mean away.
         return rng.normal(size=lengths) * 2 + rng.normal(size=[lengths[0], *[1] * (rank - 1)])
+
+
+def _digest(values: Array) -> Hashable:
+    return values.shape, str(values.dtype), hashlib.blake2b(values.tobytes(), digest_size=16).digest()
 
 
 def _computed(step: Step, given: Sequence[Array | None]) -> Array | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from inc_tb.frameworks.onnx.model import attribute
 from inc_tb.frameworks.onnx.steps import Step, nth_input
 
 _MOST_STEPS = 24
+_MOST_KNOWN = 10_000
 _ENDS = {"Mul", "Div", "Add", "Sub", "Clip", "Min"}
 KINDS: Mapping[str, str] = {
     "LayerNormalization": "norm", "SkipLayerNormalization": "norm", "InstanceNormalization": "norm",
@@ -124,6 +125,8 @@ class _Finder:
         self._graph = graph
         self._calculator = Calculator(graph)
         self._taken: set[int] = set()
+        self._known: dict[Hashable, str] = {}
+        """What pieces compute, by how they are made: layers repeat."""
 
     def written_out(self) -> Iterator[Composite]:
         for step in self._graph.steps:
@@ -173,6 +176,14 @@ class _Finder:
         is_telling = cuts or any(step.type in TELLING for step in steps)
         if len(steps) < 2 or not is_telling or not self._is_closed(steps):
             return ""
+        made = self._calculator.made_of(entry, steps)
+        if made not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[made] = self._tried(entry, steps, cuts=cuts)
+        return self._known[made]
+
+    def _tried(self, entry: str, steps: list[Step], *, cuts: bool) -> str:
         x = self._calculator.example(entry, steps)
         y = self._calculator.compute(steps, {entry: x}) if x is not None else None
         kind = recognize(x, y) if x is not None and y is not None else ""

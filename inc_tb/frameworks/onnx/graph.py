@@ -202,7 +202,8 @@ class Graph(graph.Graph[Step, Tensor]):
             output_at = (0, 1)
         positions = [p for p, _, _ in integer_inputs] or list(range(len(node.input)))
         inputs = [node.input[p] for p in positions if p < len(node.input) and node.input[p]]
-        inputs += [name for name in all_inputs(node) if name not in node.input]
+        own = set(node.input)
+        inputs += [name for name in all_inputs(node) if name not in own]
         step = Step(
             len(self.steps), free_name(node, self._names), node.op_type, base_type(node.op_type),
             [self.root[i] for i in inputs if i in self.root], [i for i in inputs if i in self.model.constants],

@@ -28,6 +28,11 @@ _QUANTIZED_NAMES = ("", "_quantized", "_QuantizeLinear_Output", "_DequantizeLine
 class Likeness(Matched[Graph, Step]):
     """What can be said of steps by their constants, weights and names."""
 
+    def __init__(self, reference: Graph, quantized: Graph) -> None:
+        super().__init__(reference, quantized)
+        self._computations: dict[int, Hashable] = {}
+        self._read_alone: dict[str, bool] = {}
+
     def weights(self, match: Match[Step]) -> Weights | None:
         steps, twin = match.weighted, match.twin
         raw_without_scale = twin.node.op_type in ("MatMulInteger", "ConvInteger") and twin.weight_quantization is None
@@ -117,13 +122,19 @@ class Likeness(Matched[Graph, Step]):
         attributes = sorted((a.name, str(helper.get_attribute_value(a))) for a in step.node.attribute)
         return [attributes, self._whole_numbers(graph, step)]
 
-    def _same_constants(self, a: Step, b: Step) -> bool:
+    def _computation(self, step: Step) -> Hashable:
+        """Equal for steps of the reference that compute the same."""
+        if step.index not in self._computations:
+            self._computations[step.index] = signature(step), *map(self._constant_key, step.constants)
+        return self._computations[step.index]
+
+    def _constant_key(self, name: str) -> Hashable:
+        """Large constants are told by name alone."""
         model = self.reference.model
-        return len(a.constants) == len(b.constants) and all(
-            x == y
-            or (model.size(x) == model.size(y) <= _SMALL and np.array_equal(model.constant(x), model.constant(y)))
-            for x, y in zip(a.constants, b.constants, strict=True)
-        )
+        if model.size(name) > _SMALL:
+            return name
+        values = model.constant(name)
+        return values.shape, tuple(values.ravel().tolist())
 
     def _is_idle(self, step: Step) -> bool:
         """Multiplying by one and the like, which optimizers remove."""
@@ -161,8 +172,11 @@ class Likeness(Matched[Graph, Step]):
 
     def _is_only_reader(self, step: Step) -> bool:
         """Nothing else reads the value in front of the step, except for the very same operation."""
-        others = [s for s in self.reference.consumers[step.reads[0]] if s is not step]
-        return all(signature(s) == signature(step) and self._same_constants(s, step) for s in others)
+        root = step.reads[0]
+        if root not in self._read_alone:
+            readers = self.reference.consumers[root]
+            self._read_alone[root] = all(self._computation(s) == self._computation(readers[0]) for s in readers[1:])
+        return self._read_alone[root]
 
     def _may_resemble(self, match: Match[Step]) -> bool:
         sizes = self.reference.weight_size(match.step), self.quantized.weight_size(match.twin)

@@ -8,21 +8,26 @@ the point of comparison behind it, so that the two arrays are truly the same poi
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Hashable
+from collections import defaultdict, deque
+from collections.abc import Hashable, Iterator
 
 from inc_tb.frameworks.match import EQUAL_WEIGHTS, SAME_WEIGHTS, Match, most_alike, reads_the_same
 from inc_tb.frameworks.onnx.folding import WITH_BIAS
 from inc_tb.frameworks.onnx.fused import Fusing
 from inc_tb.frameworks.onnx.graph import Graph
-from inc_tb.frameworks.onnx.likeness import INTERCHANGEABLE, same_type, signature
+from inc_tb.frameworks.onnx.likeness import INTERCHANGEABLE, same_type
 from inc_tb.frameworks.onnx.steps import REQUANTIZE, Step
 
 
 class Matching(Fusing):
     def __init__(self, reference: Graph, quantized: Graph) -> None:
         super().__init__(reference, quantized)
-        self._seen: dict[Hashable, list[Step]] = defaultdict(list)
+        self._seen: dict[Hashable, deque[Step]] = defaultdict(deque)
+        self._with_weights: dict[int, list[Step]] = defaultdict(list)
+        """Steps of the quantized model by the size of their weights."""
+        for step in quantized.steps:
+            if step.weight:
+                self._with_weights[quantized.weight_size(step)].append(step)
         self._match_inputs()
         for step in reference.steps:
             self._match(step)
@@ -49,14 +54,13 @@ class Matching(Fusing):
             self.missing[step.index] = shared
         elif not (self._fold(step) or self._by_name(step)):
             self.missing[step.index] = self._skip_idle(step) or self._why_missing(step)
-        self._seen[signature(step)].append(step)
+        if step.outputs[0] in self.points:
+            self._seen[self._computation(step)].append(step)
 
     def _follow(self, step: Step) -> Step | None:
         """The operation of the same kind on the same values, if need be behind a helper."""
         wanted = [self.points.get(root) for root in step.reads]
-        near = self._readers(wanted)
-        behind = self._readers(s.outputs[0] for s in near if self._is_helper(s))
-        for candidates in (near, behind):
+        for candidates in self._candidates(step, wanted):
             fitting = [c for c in candidates if self._fits(step, c, wanted)]
             fitting = [c for c in fitting if c.type == step.type] or fitting
             is_certain = None not in wanted and all(c.type != REQUANTIZE for c in fitting)
@@ -64,6 +68,14 @@ class Matching(Fusing):
             if found is not None:
                 return found
         return None
+
+    def _candidates(self, step: Step, wanted: list[str | None]) -> Iterator[list[Step]]:
+        names = [step.name, *self._named(step)]
+        called_so = self._named_in_crowds(wanted, names)
+        yield [c for c in called_so if not step.weight or self._weight_likeness(step, c) > EQUAL_WEIGHTS]
+        near = self._readers(wanted, names)
+        yield near
+        yield self._readers(s.outputs[0] for s in near if self._is_helper(s))
 
     def _fits(self, step: Step, candidate: Step, wanted: list[str | None]) -> bool:
         if candidate.index in self._used or not same_type(step, candidate):
@@ -82,9 +94,11 @@ class Matching(Fusing):
         if step.weight:
             return [c for c in candidates if self._weight_likeness(step, c) > EQUAL_WEIGHTS]
         named = [c for c in candidates if c.outputs[0] in self._named(step)]
+        if named or len(candidates) != 1:
+            return named
         around = (s for root in step.reads if root in self.points for s in self.reference.consumers[root])
-        rivals = [s for s in around if s.index not in self.matches and s is not step and same_type(step, s)]
-        return named or (candidates if len(candidates) == 1 and not rivals else [])
+        has_rivals = any(s.index not in self.matches and s is not step and same_type(step, s) for s in around)
+        return [] if has_rivals else candidates
 
     def _best(self, step: Step, candidates: list[Step]) -> Step | None:
         candidates = most_alike(candidates, lambda c: self._likeness(step, c))
@@ -105,7 +119,8 @@ class Matching(Fusing):
             return None
         if found is not None and self._weight_likeness(step, found) > SAME_WEIGHTS:
             return found
-        rest = [s for s in self.quantized.steps if s.index not in self._used and same_type(step, s) and s.weight]
+        same_size = self._with_weights[self.reference.weight_size(step)]
+        rest = [s for s in same_size if s.index not in self._used and same_type(step, s)]
         scored = sorted(((self._weight_likeness(step, s), s.index, s) for s in rest), reverse=True)
         return scored[0][2] if scored and scored[0][0] > EQUAL_WEIGHTS else found
 
@@ -124,10 +139,12 @@ class Matching(Fusing):
 
     def _share(self, step: Step) -> str:
         """Optimizers compute only once what the reference computes twice."""
-        seen = self._seen[signature(step)]
-        other = next((s for s in seen if s.outputs[0] in self.points and self._same_constants(s, step)), None)
-        if other is None:
+        seen = self._seen[self._computation(step)]
+        while seen and seen[0].outputs[0] not in self.points:  # moved on, behind what was folded into it
+            seen.popleft()
+        if not seen:
             return ""
+        other = seen[0]
         for mine, theirs in zip(step.outputs, other.outputs, strict=True):
             if theirs in self.points:
                 self.points[mine] = self.points[theirs]

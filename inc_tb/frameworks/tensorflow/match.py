@@ -107,7 +107,7 @@ class Matching(Folding):
     def _follow(self, step: Step) -> Step | None:
         """The operation of the same kind on the same values, if need be behind a helper."""
         wanted = [self.points.get(root) for root in step.reads]
-        near = self._readers(wanted)
+        near = self._readers(wanted, [step.name, *step.outputs])
         for _ in range(3):
             found = self._best(step, [c for c in near if self._fits(step, c, wanted)], None not in wanted)
             if found is not None:
