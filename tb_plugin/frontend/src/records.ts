@@ -184,6 +184,11 @@ export function textAt(column: Column | undefined, row: number): string {
   return column?.kind === "text" ? (column.texts[column.codes[row]!] ?? "") : "";
 }
 
+export function sameNumbers(a: Column, b: Column): boolean {
+  if (a.kind !== "number" || b.kind !== "number" || a.values.length !== b.values.length) return false;
+  return a.values.every((value, row) => Object.is(value, b.values[row]));
+}
+
 export function numberAt(column: Column | undefined, row: number): number {
   return column?.kind === "number" ? (column.values[row] ?? Number.NaN) : Number.NaN;
 }
