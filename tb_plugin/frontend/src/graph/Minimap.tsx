@@ -61,9 +61,10 @@ function Boxes({ shown: { visible, layout, open }, paint }: Props) {
     <>
       {visible.items.map((item) => {
         const { x, y, width, height } = layout.boxes.get(item.id)!;
-        const color = open.has(item.id) ? "" : (paint?.markOf(item).color ?? "");
         const kind = open.has(item.id) ? "graph-map-frame" : "graph-map-box";
-        return <rect key={item.id} class={kind} x={x} y={y} width={width} height={height} style={{ fill: color }} />;
+        const color = open.has(item.id) ? "" : paint?.markOf(item).color;
+        const style = color && color !== "transparent" ? { fill: color } : {};
+        return <rect key={item.id} class={kind} x={x} y={y} width={width} height={height} style={style} />;
       })}
     </>
   );

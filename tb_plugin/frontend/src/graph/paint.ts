@@ -115,7 +115,7 @@ function worstOp(tree: Tree, column: NumberColumn, rows: number[], scale: Scale 
     const value = sign * numberAt(column, rows[op.index]!);
     if (value > (worst?.value ?? Number.NEGATIVE_INFINITY)) worst = { op, value };
   }
-  return worst && scale?.color(sign * worst.value) ? worst.op : null;
+  return worst && scale && scale.level(sign * worst.value) > 0 ? worst.op : null;
 }
 
 function numberMarks(
