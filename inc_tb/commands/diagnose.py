@@ -112,13 +112,16 @@ from inc_tb.texts import LENGTH, open_text, open_tokenizer
     "--eval", "evaluate", metavar="FILE.PY:FUNCTION",
     help="With --verify: also the accuracy. Gets a model or the path of its file, returns a number.",
 )  # fmt: skip
+@click.option(
+    "--no-previews", is_flag=True, help="Log no small pictures, outlines of sound or texts of the worst samples."
+)
 @with_detail
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
 def diagnose(
     reference: str, quantized: str, data: str | None, text: Path | None, length: int, tokenizer: str | None,
     logdir: Path, run: str | None, append: bool, sort: str, top: int, samples: int | None, batch_size: int |
     None, memory: int | None, csv: Path | None, probe_s: float | None, profile_runs: int | None, shard: Share | None,
-    is_verified: bool, evaluate: str | None, as_json: bool,
+    is_verified: bool, evaluate: str | None, no_previews: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare QUANTIZED with REFERENCE op by op, log it for TensorBoard, and say what to change.
 
@@ -175,7 +178,7 @@ def diagnose(
     with progress_bar("comparing samples", batches.samples) as progress:
         found = diagnose_adapted(
             adapter, batches, models, names=(reference, quantized), given=given, progress=progress,
-            watch=token_watch(words),
+            watch=token_watch(words), previews=not no_previews,
         )  # fmt: skip
     probed = Probe(found)
     with progress_bar("probing the output") as probing:

@@ -96,7 +96,7 @@ def probe(
     writer = _writer(logdir) if logdir is not None else None
     try:
         if diagnosis is None:
-            diagnosis = diagnose(model, quantized, simulation.batches)
+            diagnosis = diagnose(model, quantized, simulation.batches, previews=False)
             if writer is not None:
                 writer.add_diagnosis(diagnosis)
         diagnosis = replace(diagnosis, notes=[*diagnosis.notes, *switches.notes, *simulation.notes])

@@ -125,6 +125,15 @@ def test_worst_sample(reader: Reader, logged: inc_tb.Run) -> None:
     expect(first.get_by_role("cell").first).to_have_text(f"{-10 * np.log10(ratios.max()):.1f} dB")
     ops = reader.frame.get_by_role("table", name="What ops add to samples").get_by_role("rowheader")
     expect(ops.first).to_have_text(LEVER)
+    chosen = reader.frame.get_by_role("region", name="Chosen sample")
+    expect(chosen).to_contain_text(f"Sample {ratios.argmax()} of your data")
+    picture = chosen.get_by_role("img", name=f"Sample {ratios.argmax()}: image")
+    size = picture.evaluate("async found => (await found.decode(), [found.naturalWidth, found.naturalHeight])")
+    assert size == [8, 8]
+    second = str(ratios.argsort()[-2])
+    reader.frame.get_by_role("button", name=second, exact=True).click()
+    expect(chosen).to_contain_text(f"Sample {second} of your data")
+    expect(chosen.get_by_role("img", name=f"Sample {second}: image")).to_be_visible()
 
 
 def test_share_a_link(reader: Reader, server: Server) -> None:

@@ -6,6 +6,7 @@ import type {
   GraphNode,
   Header,
   HistogramRow,
+  Preview,
   ProfileRow,
   Recipe,
   RowKind,
@@ -22,6 +23,7 @@ export type {
   ColumnSpec,
   GraphNode,
   HistogramRow,
+  Preview,
   ProfileRow,
   Recipe,
   SampleRow,
@@ -90,6 +92,7 @@ export interface RowKinds extends Record<RowKind, object> {
   histograms: HistogramRow;
   channels: ChannelRow;
   samples: SampleRow;
+  previews: Preview;
 }
 
 /** A record that is read whole. */

@@ -14,7 +14,14 @@ const MOST_OPS = 16;
 const MOST_SAMPLES = 24;
 const NORMAL_DB = 25;
 
-export function HeatMap({ rows, samples }: { rows: SampleRow[]; samples: Sample[] }) {
+interface Props {
+  rows: SampleRow[];
+  samples: Sample[];
+  /** The place of the sample that is looked at. */
+  chosen: number | undefined;
+}
+
+export function HeatMap({ rows, samples, chosen }: Props) {
   const ops = worstOps(rows);
   const known = useMemo(
     () => new Map(ops.map((row) => [row.op, ofOp(row)])),
@@ -37,7 +44,7 @@ export function HeatMap({ rows, samples }: { rows: SampleRow[]; samples: Sample[
                 </th>
               )}
               {shown.map(({ index }) => (
-                <th key={index} scope="col">
+                <th key={index} scope="col" class={index === chosen ? "chosen" : ""}>
                   {index}
                 </th>
               ))}
