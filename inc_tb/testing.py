@@ -57,7 +57,7 @@ def hold_to_fp32(request: pytest.FixtureRequest) -> Hold:
         limits = limits_of_project(request.config.rootpath) or limits_of((), 0)
 
     def hold(reference: Any, quantized: Any, batches: Any, *, run: str | PathLike[str] | None = None) -> Diagnosis:
-        found = diagnose(reference, quantized, batches)
+        found = diagnose(reference, quantized, batches, previews=False)
         if run is not None:
             with SummaryWriter(run) as writer:
                 writer.add_diagnosis(found)

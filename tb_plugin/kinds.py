@@ -7,5 +7,5 @@ from inc_tb import records
 KINDS: tuple[records.Kind, ...] = ("ops", *records.ROW_KINDS)
 WITH_STEPS: tuple[records.Kind, ...] = ("ops", "trial", "profile")
 """Listed with their steps. The histograms of a large model have a thousand elements, and a step comes with all keys."""
-STANDING: frozenset[records.Kind] = frozenset({"histograms", "channels", "graph", "suggestions", "samples"})
+STANDING: frozenset[records.Kind] = frozenset({"histograms", "channels", "graph", "suggestions", "samples", "previews"})
 """What a later step does not write anew still stands: a probe only adds to the table and the suggestions."""

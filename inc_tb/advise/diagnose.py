@@ -20,6 +20,7 @@ from inc_tb.measure.details import details_of
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.measure.op_table import op_table
 from inc_tb.measure.origin import origin_of
+from inc_tb.measure.previews import Previews
 from inc_tb.measure.shards import Collected, Shard
 from inc_tb.measure.tokens import Kind, Tokenizer, TokenWatch
 from inc_tb.records import Origin, Tokens, plural
@@ -37,6 +38,7 @@ def diagnose(
     tokenizer: Tokenizer | None = None,
     language: Kind | None = None,
     on: On | None = None,
+    previews: bool = True,
 ) -> Diagnosis:
     """Compare a quantized model with its reference, op by op.
 
@@ -51,6 +53,7 @@ def diagnose(
     statistics: what they do to the output `inc_tb.probe` measures.
     Of a model that gets `input_ids` and gives a score for each token, `Diagnosis.tokens` says what the reader of its
     text notices, in the words of the `tokenizer`; `language` says how it was trained where the data do not tell.
+    Small `previews` of the worst samples (images, sound, text) are part of it, and of its log, unless that is False.
     """
     names = _names(reference, quantized)
     if on is not None:
@@ -68,7 +71,7 @@ def diagnose(
     adapter = open_pair(reference, quantized, memory_budget=memory_budget, batch_size=batch_size)
     return diagnose_adapted(
         adapter, _opened(batches, adapter), (reference, quantized), names=names, given=given, distributed=distributed,
-        progress=progress, watch=token_watch(tokenizer, language),
+        progress=progress, watch=token_watch(tokenizer, language), previews=previews,
     )  # fmt: skip
 
 
@@ -89,13 +92,17 @@ def diagnose_adapted(
     distributed: bool = False,
     progress: Progress | None = None,
     watch: TokenWatch | None = None,
+    previews: bool = False,
 ) -> Diagnosis:
     """The same for `models` that are open already; `names` are what the log calls them.
 
     Where they were `given` by somebody they must be such as can be meant.
     """
     watch = watch or TokenWatch()
-    measured = measure_adapted(adapter, batches, given, distributed=distributed, progress=progress, watch=watch)
+    shown = Previews(previews, watch.decode)
+    measured = measure_adapted(
+        adapter, batches, given, distributed=distributed, progress=progress, watch=watch, previews=shown
+    )
     origin = None if models is None else origin_of(models, measured, measured_how(adapter, measured))
     return diagnosed(measured, adapter.ops(), adapter.framework, names, adapter.notes, origin, watch.found())
 
@@ -108,13 +115,14 @@ def measure_adapted(
     distributed: bool = False,
     progress: Progress | None = None,
     watch: TokenWatch | None = None,
+    previews: Previews | None = None,
 ) -> Shard:
     """All that is to be known of these samples."""
     check = given.check_ops if given is not None else None
     if distributed:
-        measured = collect_with_others(adapter, batches, progress, check)
+        measured = collect_with_others(adapter, batches, progress, check, previews)
     else:
-        measured = collect(adapter, batches, progress, check, watch)
+        measured = collect(adapter, batches, progress, check, watch, previews)
     if given is not None:
         given.check_values(_differs(measured.stats))
     return measured

@@ -116,6 +116,9 @@ _QUICK_S = 15.0
     "--eval", "evaluate", metavar="FILE.PY:FUNCTION",
     help="With --verify: also the accuracy. Gets a model or the path of its file, returns a number.",
 )  # fmt: skip
+@click.option(
+    "--no-previews", is_flag=True, help="Log no small pictures, outlines of sound or texts of the worst samples."
+)
 @with_on("Compare shares of the data, and evaluate what --probe asks for,")
 @with_detail
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
@@ -123,7 +126,7 @@ def diagnose(
     reference: str, quantized: str, data: str | None, text: Path | None, length: int, tokenizer: str | None,
     logdir: Path, run: str | None, append: bool, sort: str | None, top: int, samples: int | None, batch_size: int |
     None, memory: int | None, csv: Path | None, probe_s: float | None, profile_runs: int | None, shard: Share | None,
-    is_verified: bool, evaluate: str | None, on: str | None, as_json: bool,
+    is_verified: bool, evaluate: str | None, on: str | None, no_previews: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare QUANTIZED with REFERENCE op by op, log it for TensorBoard, and say what to change.
 
@@ -190,7 +193,7 @@ def diagnose(
         else:
             found = diagnose_adapted(
                 adapter, batches, models, names=(reference, quantized), given=given, progress=progress,
-                watch=token_watch(words),
+                watch=token_watch(words), previews=not no_previews,
             )  # fmt: skip
     probed = Probe(found)
     with progress_bar("probing the output") as probing:

@@ -160,7 +160,7 @@ def _compare(reference: Any, quantized: Any, batches: Iterable[Any]) -> Diagnosi
             models = stack.enter_context(as_modules(reference)), stack.enter_context(as_modules(quantized))
         else:
             batches = _as_called(quantized if reference is None else reference, batches)
-        found = diagnose(*models, batches)
+        found = diagnose(*models, batches, previews=False)
     if reference is not None:
         found.reference = describe(reference)
     found.quantized = describe(quantized)

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from inc_tb.frameworks.ops import Array, Batch, Op, Pair, Role
+from inc_tb.measure.previews import Previews, Ranked, ranked
 from inc_tb.measure.stats import energies
-from inc_tb.records import SampleRow, short_repr
+from inc_tb.records import Preview, SampleRow, short_repr
 
 MOST_OF_OUTPUTS = 4096
 """Samples whose error is kept of what the model gives; of as many it is known which they were."""
@@ -38,6 +40,8 @@ class BySample:
     ids: bytes = b""
     """By which a sample is known again, so many bytes each, in the order of the data."""
     rows: list[SampleRow] = field(default_factory=list)
+    previews: list[Preview] = field(default_factory=list)
+    """What the worst samples look like, the worst first; none where they show nothing, or were not wanted."""
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -149,6 +153,7 @@ class Samples:
     """Tensors whose first axis does not count samples."""
     outputs: set[str] = field(default_factory=set)
     """Ops whose results are the model's."""
+    previews: Previews = field(default_factory=Previews)
     _most: dict[str, int] = field(default_factory=dict)
     _rows: dict[Key, int] = field(default_factory=dict)
 
@@ -161,6 +166,7 @@ class Samples:
 
     def begin(self, batch: Batch, samples: int) -> None:
         self.ids.update(batch, samples)
+        self.previews.begin(batch, samples, sum(self.batches), MOST_OF_OUTPUTS)
         self.batches.append(samples)
         self._rows = {}
 
@@ -170,6 +176,8 @@ class Samples:
             key = pair.op, pair.role
             if key not in self.sums and len(self.batches) > 1:
                 self.lost.add(key)
+            if pair.role == "output" and pair.op in self.outputs and pair.reference.ndim and self.previews.is_looking:
+                self.previews.see(self._rows.get(key, 0), *_energies(pair.reference, pair.quantized))
             self._rows[key] = self._rows.get(key, 0) + (len(pair.reference) if pair.reference.ndim else 0)
             self.sums.setdefault(key, SampleSums(self._most[pair.op]))
 
@@ -181,6 +189,7 @@ class Samples:
         """Of a batch, all pairs of which were seen."""
         self.lost |= {key for key, rows in self._rows.items() if rows != self.batches[-1]}
         self.lost |= self.sums.keys() - self._rows.keys()
+        self.previews.end()
 
     def stored(self) -> BySample:
         known = {key: found for key, found in self.sums.items() if key not in self.lost}
@@ -189,7 +198,8 @@ class Samples:
             for (op, role), found in known.items()
             if role == "output"
         ]
-        return BySample(self.ids.first, rows)
+        shown = self.previews.worst if any(row.is_output for row in rows) else []
+        return BySample(self.ids.first, rows, [preview for _, preview in shown])
 
     @staticmethod
     def _added(known: Mapping[Key, SampleSums], op: str) -> bytes:
@@ -206,6 +216,7 @@ def in_turns(parts: Sequence[Samples]) -> Samples:
     slices = [(part, slice(ends[part][turn], ends[part][turn + 1])) for turn, part in order]
     first = [np.frombuffer(part.ids.first, f"V{ID_BYTES}") for part in parts]
     whole.ids.first = b"".join(first[part][at].tobytes() for part, at in slices)[: MOST_OF_OUTPUTS * ID_BYTES]
+    whole.previews.worst = _previews_in_turns(parts, ends, order)
     for key in {key: None for part in parts for key in part.sums}:
         found = [part.sums.get(key) for part in parts]
         if any(sums is None and part.batches for sums, part in zip(found, parts, strict=True)):
@@ -216,3 +227,18 @@ def in_turns(parts: Sequence[Samples]) -> Samples:
             joined = np.concatenate([getattr(found[part], name)[at] for part, at in slices])
             setattr(sums, name, joined[: sums.most])
     return whole
+
+
+def _previews_in_turns(
+    parts: Sequence[Samples], ends: Sequence[npt.NDArray[np.int_]], order: Sequence[tuple[int, int]]
+) -> list[Ranked]:
+    """The same samples by their place in the whole."""
+    sizes = [parts[part].batches[turn] for turn, part in order]
+    starts = dict(zip(order, np.cumsum([0, *sizes]).tolist(), strict=False))
+    found = []
+    for part, own in enumerate(parts):
+        for share, preview in own.previews.worst:
+            turn = int(np.searchsorted(ends[part], preview.sample, "right")) - 1
+            place = starts[turn, part] + preview.sample - int(ends[part][turn])
+            found.append((share, replace(preview, sample=place)))
+    return ranked(found)

@@ -17,6 +17,7 @@ from inc_tb.frameworks.protocols import Adapter
 from inc_tb.frameworks.registry import describe
 from inc_tb.measure.by_sample import Samples
 from inc_tb.measure.op_table import Measurement
+from inc_tb.measure.previews import Previews
 from inc_tb.measure.shards import Key, Shard, merged_over_ranks
 from inc_tb.measure.stats import PairStats
 from inc_tb.measure.tokens import TokenWatch
@@ -37,13 +38,17 @@ def collect(
     progress: Progress | None = None,
     check: Check | None = None,
     watch: TokenWatch | None = None,
+    previews: Previews | None = None,
 ) -> Shard:
     """Statistics of every pair over all batches, and what is known of single samples.
 
     `check` is given the ops and the first batch, before anything is run but for tracing; `watch` sees every pair.
+    What the worst samples look like is kept where `previews` are given that want it.
     """
     try:
-        return _collect(adapter, batches, progress, check, watch or TokenWatch())
+        return _collect(
+            adapter, batches, progress, check, watch or TokenWatch(), Samples(previews=previews or Previews())
+        )
     except MemoryError as error:
         raise OutOfMemoryError(
             f"there is not enough memory to compare the arrays of one batch ({error}). Give this process more memory, "
@@ -52,9 +57,10 @@ def collect(
 
 
 def _collect(
-    adapter: Adapter, batches: Iterable[Any], progress: Progress | None, check: Check | None, watch: TokenWatch
-) -> Shard:
-    samples, is_open, by_sample = 0, False, Samples()
+    adapter: Adapter, batches: Iterable[Any], progress: Progress | None, check: Check | None, watch: TokenWatch,
+    by_sample: Samples,
+) -> Shard:  # fmt: skip
+    samples, is_open = 0, False
     inputs = adapter.inputs()
     if not isinstance(batches, Iterable):
         raise DataError(f"{describe(batches)} was given as data; expected batches, one batch, or a path.")
@@ -87,11 +93,12 @@ def _collect(
 
 
 def collect_with_others(
-    adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None, check: Check | None = None
-) -> Shard:
+    adapter: Adapter, batches: Iterable[Any], progress: Progress | None = None, check: Check | None = None,
+    previews: Previews | None = None,
+) -> Shard:  # fmt: skip
     """The same over the shards of all processes. Also when this process fails it says so: the others wait for it."""
     try:
-        own = collect(adapter, batches, progress, check)
+        own = collect(adapter, batches, progress, check, previews=previews)
     except Exception as error:
         merged_over_ranks(Shard(), str(error) or type(error).__name__)
         raise

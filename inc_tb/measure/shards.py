@@ -14,6 +14,7 @@ from inc_tb.errors import DataError
 from inc_tb.frameworks.ops import Role
 from inc_tb.frameworks.registry import frameworks
 from inc_tb.measure.by_sample import SampleIds, Samples, SampleSums, in_turns
+from inc_tb.measure.previews import Ranked
 from inc_tb.measure.stats import PairStats
 
 Key = tuple[str, Role]
@@ -58,6 +59,7 @@ class _Message(msgspec.Struct, array_like=True):
     total: int = 0
     outputs: list[str] = []
     sums: list[_PackedSums] = []
+    previews: list[Ranked] = []
 
 
 def merged_over_ranks(own: Shard, error: str = "") -> Shard:
@@ -77,7 +79,7 @@ def packed(shard: Shard, error: str = "") -> bytes:
     ]
     stats = [_packed(key, stats) for key, stats in shard.stats.items()]
     told = own.batches, own.ids.first, own.ids.total, sorted(own.outputs)
-    return msgspec.msgpack.encode(_Message(shard.samples, error, stats, *told, sums))
+    return msgspec.msgpack.encode(_Message(shard.samples, error, stats, *told, sums, own.previews.worst))
 
 
 def unpacked(data: bytes) -> Shard:
@@ -104,6 +106,7 @@ def _gathered(data: bytes) -> list[bytes]:
 
 def _shard(message: _Message) -> Shard:
     own = Samples(SampleIds(message.ids, message.total), message.batches, outputs=set(message.outputs))
+    own.previews.worst = message.previews
     for sums in message.sums:
         key = sums.op, sums.role
         own.sums[key] = SampleSums(sums.most, *(np.frombuffer(b, np.float32) for b in (sums.power, sums.error)))

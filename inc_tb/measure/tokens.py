@@ -59,6 +59,7 @@ class TokenWatch:
     def __init__(self, kind: Kind | None = None, decode: Decode | None = None) -> None:
         """`kind` is told by the data unless it is given; without `decode` tokens are shown by their numbers."""
         self._kind = kind
+        self.decode = decode
         self._decode = decode or _numbers
         self._ends: set[str] = set()
         self._ids: Array | None = None

@@ -26,6 +26,7 @@ from inc_tb.records.rows import (
     GraphNode,
     HistogramRow,
     Origin,
+    Preview,
     ProfileRow,
     Recipe,
     Rewrite,
@@ -40,8 +41,8 @@ from inc_tb.records.tokens import TokenMean, Tokens, TokenText, WorstToken
 
 __all__ = [
     "CHUNKED", "PLUGIN", "ROWS_PER_CHUNK", "ROW_KINDS", "SLOWER", "VERSION", "Cell", "ChannelRow", "Column", "Effect",
-    "GraphNode", "Header", "HistogramRow", "Kind", "OpTable", "Origin", "ProfileRow", "Recipe", "RecordError",
-    "Rewrite", "RowKind", "SampleRow", "Span", "Suggestion", "TokenMean", "TokenText", "Tokens", "Trial",
+    "GraphNode", "Header", "HistogramRow", "Kind", "OpTable", "Origin", "Preview", "ProfileRow", "Recipe",
+    "RecordError", "Rewrite", "RowKind", "SampleRow", "Span", "Suggestion", "TokenMean", "TokenText", "Tokens", "Trial",
     "WorstToken", "brief", "check_claim", "check_element", "checksum", "decode_rows", "decode_table", "encode_rows",
     "encode_table", "listed", "plural", "read_header", "short_repr", "storable_text", "to_json", "without_middle",
 ]  # fmt: skip

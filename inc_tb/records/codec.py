@@ -22,14 +22,14 @@ import numpy.typing as npt
 
 from inc_tb.errors import RecordError, reading
 from inc_tb.records.packed import LARGEST_ELEMENT, LARGEST_LOOSE_ELEMENT, pack, unpacked
-from inc_tb.records.rows import ChannelRow, GraphNode, HistogramRow, ProfileRow, SampleRow, Suggestion, Trial
+from inc_tb.records.rows import ChannelRow, GraphNode, HistogramRow, Preview, ProfileRow, SampleRow, Suggestion, Trial
 from inc_tb.records.table import Column, OpTable
 from inc_tb.records.text import storable_text, to_json
 from inc_tb.records.tokens import Tokens
 
 VERSION = 2
 PLUGIN = "quantization"
-RowKind = Literal["histograms", "channels", "suggestions", "graph", "trial", "profile", "tokens", "samples"]
+RowKind = Literal["histograms", "channels", "suggestions", "graph", "trial", "profile", "tokens", "samples", "previews"]
 Kind = Literal["ops"] | RowKind
 ROW_KINDS: tuple[RowKind, ...] = get_args(RowKind)
 ROWS_PER_CHUNK = 32
@@ -38,7 +38,7 @@ CHUNKED: frozenset[RowKind] = frozenset({"histograms", "channels"})
 _LOOSE: frozenset[RowKind] = frozenset({"suggestions", "trial"})
 """They hold evidence and settings, which may be anything."""
 
-Row = TypeVar("Row", HistogramRow, ChannelRow, Suggestion, GraphNode, Trial, ProfileRow, Tokens, SampleRow)
+Row = TypeVar("Row", HistogramRow, ChannelRow, Suggestion, GraphNode, Trial, ProfileRow, Tokens, SampleRow, Preview)
 Decoded = TypeVar("Decoded")
 _DECODERS: Mapping[RowKind, msgspec.json.Decoder[list[Any]]] = {
     "histograms": msgspec.json.Decoder(list[HistogramRow]),
@@ -49,6 +49,7 @@ _DECODERS: Mapping[RowKind, msgspec.json.Decoder[list[Any]]] = {
     "profile": msgspec.json.Decoder(list[ProfileRow]),
     "tokens": msgspec.json.Decoder(list[Tokens]),
     "samples": msgspec.json.Decoder(list[SampleRow]),
+    "previews": msgspec.json.Decoder(list[Preview]),
 }
 
 

@@ -63,6 +63,20 @@ class SampleRow(msgspec.Struct, omit_defaults=True):
     """Whether it is what the model gives: more samples of it are kept."""
 
 
+class Preview(msgspec.Struct, omit_defaults=True):
+    """What one sample looks like, as far as the shape of the data tells."""
+
+    __repr__ = short_repr
+
+    sample: int
+    """Its place in the data, from 0."""
+    input: str
+    kind: Literal["image", "audio", "text"]
+    data: bytes = b""
+    """A PNG, or the outline of a sound: pairs of signed bytes, lowest and highest in each of its parts."""
+    text: str = ""
+
+
 class Origin(msgspec.Struct, omit_defaults=True):
     """What was measured, and with what: whatever differs between two runs is a reason why their numbers do."""
 

@@ -112,7 +112,7 @@ def probe(
         if on is not None:
             simulation.share_with(Workers(stack.enter_context(opened(on)), told, simulation.batches))
         if diagnosis is None:
-            diagnosis = diagnose(model, quantized, simulation.batches)
+            diagnosis = diagnose(model, quantized, simulation.batches, previews=False)
             if writer is not None:
                 writer.add_diagnosis(diagnosis)
         diagnosis = replace(diagnosis, notes=[*diagnosis.notes, *switches.notes, *simulation.notes])

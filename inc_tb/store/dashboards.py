@@ -27,7 +27,9 @@ from inc_tb.store.summaries import histogram, scalar, text
 
 BUCKETS = 96
 WORST_OPS = 5
-"""Ops that get scalars and histograms of their own unless more are asked for: so many can be read at a look."""
+"""Ops that get scalars of their own unless more are asked for: so many can be read at a look."""
+WORST_HISTOGRAMS = 2
+"""The same for histograms, which are a card in each run."""
 LONGEST_SETTING = 200
 
 
@@ -37,13 +39,15 @@ class _Curve(NamedTuple):
     tag: str
     column: str
     worst_by: str
+    is_of_a_training: bool = False
+    """Whether a single step of it says nothing that the tab does not say better."""
 
 
 _CURVES = (
     _Curve("added_sqnr_db", "added_sqnr_db", "added_sqnr_db"),
     _Curve("total_sqnr_db", "total_sqnr_db", "added_sqnr_db"),
-    _Curve("activation_mse", "a_mse", "added_sqnr_db"),
-    _Curve("weight_mse", "w_mse", "w_sqnr_db"),
+    _Curve("activation_mse", "a_mse", "added_sqnr_db", is_of_a_training=True),
+    _Curve("weight_mse", "w_mse", "w_sqnr_db", is_of_a_training=True),
 )
 _ROLES = {"output": "activations", "weight": "weights"}
 _VERDICTS = (
@@ -58,16 +62,16 @@ _VALUES = (
 Side = Literal["reference", "quantized"]
 
 
-def scalars_of(diagnosis: Diagnosis, ops: int = WORST_OPS, followed: Collection[str] = ()) -> list[Summary.Value]:
-    """Of the worst ops. Curves that were begun go on when others have become worse: those that are `followed`."""
+def scalars_of(
+    diagnosis: Diagnosis, ops: int = WORST_OPS, followed: Collection[str] = (), *, is_single: bool = False
+) -> list[Summary.Value]:
+    """Of the worst ops. Curves that were begun go on when others have become worse: those that are `followed`.
+
+    Of a `single` step those are left out that are curves of a training.
+    """
     table = diagnosis.ops
-    shown = shown_names(table["name"].tolist())
-    found = [
-        scalar(f"{curve.tag}/{shown[table['name'][row]]}", table[curve.column][row], table.column(curve.column).help)
-        for curve in _CURVES
-        if curve.column in table
-        for row in _rows_of(curve, diagnosis, ops, shown, followed)
-    ]
+    found = curves_of(diagnosis, ops, followed, of_trainings=False)
+    found += [] if is_single else curves_of(diagnosis, ops, followed, of_trainings=True)
     verdicts = table["verdict"].tolist()
     found += [
         scalar(f"ops/{verdict}", verdicts.count(verdict), f"{_COUNTED} {meaning}.") for verdict, meaning in _VERDICTS
@@ -76,6 +80,18 @@ def scalars_of(diagnosis: Diagnosis, ops: int = WORST_OPS, followed: Collection[
     if totals.size:
         found.append(scalar("output/sqnr_db", totals[-1], _OUTPUT))
     return found
+
+
+def curves_of(diagnosis: Diagnosis, ops: int, followed: Collection[str], *, of_trainings: bool) -> list[Summary.Value]:
+    """A value for each of the worst ops, of the curves that only a training has, or of the others."""
+    table = diagnosis.ops
+    shown = shown_names(table["name"].tolist())
+    return [
+        scalar(f"{curve.tag}/{shown[table['name'][row]]}", table[curve.column][row], table.column(curve.column).help)
+        for curve in _CURVES
+        if curve.column in table and curve.is_of_a_training == of_trainings
+        for row in _rows_of(curve, diagnosis, ops, shown, followed)
+    ]
 
 
 def _rows_of(
@@ -89,7 +105,9 @@ def _rows_of(
     return rows[:ops] + begun[:ops]
 
 
-def histograms_of(diagnosis: Diagnosis, side: Side, ops: int = WORST_OPS, tag: str = "{}") -> list[Summary.Value]:
+def histograms_of(
+    diagnosis: Diagnosis, side: Side, ops: int = WORST_HISTOGRAMS, tag: str = "{}"
+) -> list[Summary.Value]:
     """Both sides have the same buckets, so that they can be laid over each other."""
     shown = shown_names(diagnosis.ops["name"].tolist())
     wanted = {diagnosis.ops["name"][row] for row in diagnosis.worst(ops)}

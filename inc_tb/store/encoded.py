@@ -17,7 +17,9 @@ from inc_tb.profiling.profile import Profile
 from inc_tb.records import Column, Kind, Recipe, RowKind, Suggestion, Trial
 from inc_tb.store.summaries import blobs
 
-OF_DIAGNOSIS: tuple[Kind, ...] = ("ops", "histograms", "channels", "suggestions", "graph", "tokens", "samples")
+OF_DIAGNOSIS: tuple[Kind, ...] = (
+    "ops", "histograms", "channels", "suggestions", "graph", "tokens", "samples", "previews",
+)  # fmt: skip
 """The records that a diagnosis is stored as."""
 _EVIDENCE = {column.name: column for column in (*judge.EVIDENCE, *effects.EVIDENCE, *join.EVIDENCE)}
 
@@ -37,6 +39,9 @@ def diagnosis_records(diagnosis: Diagnosis, kinds: Collection[Kind] = OF_DIAGNOS
         elif kind == "samples" and kind in kinds:
             held = diagnosis.by_sample
             found += [_rows(kind, held.rows, {"ids": b64encode(held.ids).decode()})] if held else []
+        elif kind == "previews":
+            shown = diagnosis.by_sample.previews
+            found += [_rows(kind, shown)] if shown and kind in kinds else []
         elif kind != "ops" and kind in kinds:
             meta = _about(diagnosis) if kind == "suggestions" else None
             found.append(_rows(kind, getattr(diagnosis, kind), meta))

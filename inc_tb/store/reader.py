@@ -161,11 +161,13 @@ def _decode_diagnosis(tags: Mapping[str, Sequence[bytes]]) -> Diagnosis:
     parts: dict[str, Any] = {
         kind: records.decode_rows(kind, tags[tag_of(kind)])
         for kind in OF_DIAGNOSIS
-        if kind != "ops" and kind != "samples" and tag_of(kind) in tags
+        if kind != "ops" and kind != "samples" and kind != "previews" and tag_of(kind) in tags
     }
     parts["tokens"] = next(iter(parts.get("tokens", ())), None)
     if tag_of("samples") in tags:
         parts["by_sample"] = _decode_samples(tags[tag_of("samples")])
+        if tag_of("previews") in tags:
+            parts["by_sample"].previews = records.decode_rows("previews", tags[tag_of("previews")])
     if "name" not in table or table.column("name").type != "text":
         raise ValueError("the op table has no names")
     types = get_type_hints(Diagnosis)

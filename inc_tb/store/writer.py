@@ -40,8 +40,9 @@ class SummaryWriter:
     sent is kept on this machine and sent later. Everything is on disk when a call returns. Steps must grow; left out,
     the next one is taken, also in a run that is there already: nothing in it is lost. The reference's histograms go
     into the run `fp32` beside this one (`fp32-…` for a second reference), so that the Histograms dashboard shows both
-    under the same name; `worst_ops` limits how many ops get scalars and histograms there. HParams takes its columns
-    from one trial, so give all trials of a folder the same settings.
+    under the same name; `worst_ops` says how many ops get scalars and histograms there: unless it is given 5 and 2, and
+    squared errors only from the second diagnosis on, with that of the first. HParams takes its columns from one trial,
+    so give all trials of a folder the same settings.
     The events of a run that is written `whole` appear when the writer is closed, and never if an error ends it before;
     what lies beside them, the traces of a profile and the run of the reference, is there at once.
 
@@ -49,16 +50,17 @@ class SummaryWriter:
     titles, for scripts that read its workspaces; the run that is written last is the newest folder.
     """
 
-    def __init__(
-        self, logdir: str | PathLike[str], *, worst_ops: int = dashboards.WORST_OPS, whole: bool = False
-    ) -> None:
+    def __init__(self, logdir: str | PathLike[str], *, worst_ops: int | None = None, whole: bool = False) -> None:
         self._mirror: Mirror | None = None
         if isinstance(logdir, str) and is_remote(logdir):
             self._mirror, name = mirror_of_run(logdir)
             self.logdir = self._mirror.folder / name
         else:
             self.logdir = Path(logdir)
-        self.worst_ops = worst_ops
+        self._is_asked = worst_ops is not None
+        self.worst_ops = dashboards.WORST_OPS if worst_ops is None else worst_ops
+        self._histograms = dashboards.WORST_HISTOGRAMS if worst_ops is None else worst_ops
+        self._held: tuple[list[Summary.Value], int] | None = None
         self._last_step, self._has_graph = _found_in(self.logdir)
         self._curves = set(self._last_step)
         self._whole = whole
@@ -107,13 +109,12 @@ class SummaryWriter:
                 warnings.warn(f"{error} It is tried again when more is logged.", stacklevel=3)
 
     def add_diagnosis(self, diagnosis: Diagnosis, step: int | None = None) -> None:
+        is_first = tag_of("ops") not in self._last_step
         step = self._next_step(tag_of("ops"), step)
         diagnosis.logged = self.logdir if self._mirror is None else None
         self._write(diagnosis_records(diagnosis), step)
-        scalars = dashboards.scalars_of(diagnosis, self.worst_ops, self._curves)
-        self._write(scalars, step)
-        self._curves.update(value.tag for value in scalars)
-        self._write(dashboards.histograms_of(diagnosis, "quantized", self.worst_ops), step)
+        self._write_curves(diagnosis, step, is_single=is_first and not self._is_asked)
+        self._write(dashboards.histograms_of(diagnosis, "quantized", self._histograms), step)
         self._write([dashboards.summary_text(diagnosis)], step)
         if len(diagnosis.graph) <= GRAPH_OPS:
             self._write_graph(dashboards.graph_event(diagnosis.graph, dashboards.added_noise(diagnosis)))
@@ -121,6 +122,19 @@ class SummaryWriter:
         self._write_reference(diagnosis)
         self._put_tables(diagnosis)
         self._send()
+
+    def _write_curves(self, diagnosis: Diagnosis, step: int, *, is_single: bool) -> None:
+        """What only a training has is held back until there is a second step."""
+        if self._held is not None:
+            self._write(*self._held)
+            self._held = None
+        scalars = dashboards.scalars_of(diagnosis, self.worst_ops, self._curves, is_single=is_single)
+        self._write(scalars, step)
+        if is_single:
+            held = dashboards.curves_of(diagnosis, self.worst_ops, self._curves, of_trainings=True)
+            self._held = held, step
+            scalars += held
+        self._curves.update(value.tag for value in scalars)
 
     def update_diagnosis(self, diagnosis: Diagnosis) -> None:
         """The op table and the suggestions anew, as a further step; everything else of the diagnosis stays."""
@@ -193,7 +207,7 @@ class SummaryWriter:
             has_graph |= bool(event.graph_def)
         values = [
             dashboards.reference_text(diagnosis),
-            *dashboards.histograms_of(diagnosis, "reference", self.worst_ops),
+            *dashboards.histograms_of(diagnosis, "reference", self._histograms),
         ]
         missing = [value for value in values if value.tag not in known]
         needs_graph = len(diagnosis.graph) > GRAPH_OPS and not has_graph

@@ -17,6 +17,7 @@ from tests.waiting import until
 expect = sync_api.expect
 pytestmark = pytest.mark.browser
 
+TALL = made_runs.make_diagnosis(400, detail=8)
 MANY = made_runs.make_diagnosis(5000, detail=32)
 RUN = "layer.0 … layer.22"  # 500 layers are 22 runs of consecutive ones
 
@@ -24,11 +25,11 @@ RUN = "layer.0 … layer.22"  # 500 layers are 22 runs of consecutive ones
 @pytest.fixture(scope="module")
 def server(diagnosis: inc_tb.Diagnosis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     logdir = tmp_path_factory.mktemp("logdir")
-    for name, logged in (("small", diagnosis), ("large", MANY)):
+    for name, logged in (("small", diagnosis), ("tall", TALL), ("large", MANY)):
         with inc_tb.SummaryWriter(logdir / name) as writer:
             writer.add_diagnosis(logged)
     with serve(logdir) as found:
-        found.wait_for_records({"small": "graph", "large": "graph"})
+        found.wait_for_records({"small": "graph", "tall": "graph", "large": "graph"})
         yield found
 
 
@@ -105,6 +106,26 @@ def test_groups_open_and_close(server: Server, page: sync_api.Page) -> None:
     expect(nodes(frame)).to_have_count(5)
     frame.get_by_role("button", name="Expand all").click()
     expect(seen(frame)).to_have_text("7 of 7 ops drawn")
+
+
+def test_what_is_worst_in_a_tall_graph_is_in_sight_at_first(server: Server, page: sync_api.Page) -> None:
+    frame = open_graph(page, server, "tall")
+    worst = str(TALL.ops["name"][TALL.worst(1)[0]])
+    layer = worst.split("/")[2]
+    expect(node(frame, f"Group {layer}")).to_be_in_viewport()
+    expect(node(frame, "Group layer.0")).not_to_be_in_viewport()
+    card = frame.get_by_role("img", name="Map of the graph")
+    expect(card.locator(".graph-map-box")).to_have_count(40)
+    box = card.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 2, steps=3)
+    page.mouse.up()
+    expect(node(frame, "Group layer.0")).to_be_in_viewport()
+    frame.get_by_role("button", name=f"Worst: {layer}").click()
+    expect(node(frame, worst)).to_be_in_viewport()
+    assert middle(node(frame, worst)) == pytest.approx(middle(canvas(frame)), abs=3)
 
 
 def test_color_by_another_column(server: Server, page: sync_api.Page, diagnosis: inc_tb.Diagnosis) -> None:

@@ -89,6 +89,7 @@ def test_steps(diagnosis: inc_tb.Diagnosis, page: sync_api.Page, tmp_path: Path)
         expect(slider).to_have_attribute("aria-valuetext", "step 100")
         expect(row).to_contain_text(f"{diagnosis.ops['added_sqnr_db'][2]:.1f}")
         assert "step=100" in page.url
+        expect(slider.locator("xpath=..")).to_have_text("step 100 of 200")
 
 
 def test_a_probe_fills_the_table_while_it_runs(page: sync_api.Page, tmp_path: Path) -> None:
@@ -111,12 +112,16 @@ def test_a_probe_fills_the_table_while_it_runs(page: sync_api.Page, tmp_path: Pa
         expect(head(frame, "Ops", "sensitivity")).to_be_visible()
         effect = detail.get_by_role("region", name="Effect at the output")
         expect(effect).to_contain_text("recovery")
+        expect(frame.get_by_role("slider", name="Step")).to_have_count(0)  # the step is the same diagnosis, with more
         expect(detail.get_by_role("img", name="Activation histogram")).to_be_visible()
         frame.get_by_role("tab", name="Suggestions").click()
         first = frame.get_by_role("article").first
         expect(first).to_contain_text(probed.suggestions[0].because)
         expect(first).to_contain_text("less error at the output")
         expect(first).to_contain_text("error removed")
+        frame = open_tab(page, server, view="ops", step="1")
+        step = frame.get_by_role("slider", name="Step").locator("xpath=..")
+        expect(step).to_have_text("step 1 of 1: with a probe")
 
 
 def test_what_is_wrong_with_one_run_does_not_touch_the_others(

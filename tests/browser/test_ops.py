@@ -268,6 +268,24 @@ def test_on_a_narrow_screen(server: Server, page: sync_api.Page) -> None:
         assert inner.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.parametrize("width", [1340, 1440])
+def test_rows_stay_where_they_are(server: Server, page: sync_api.Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 864})
+    frame = open_tab(page, server, view="ops")
+    row = frame.get_by_role("rowheader", name="/conv2/Conv", exact=True)
+    expect(row).to_be_visible()
+    before = row.bounding_box()
+    assert before is not None
+    row.click()
+    expect(frame.get_by_role("region", name="/conv2/Conv", exact=True)).to_be_visible()
+    opened = row.bounding_box()
+    assert opened is not None
+    assert opened["y"] == before["y"]
+    frame.get_by_role("tabpanel").get_by_role("button", name="Copy", exact=True).click()
+    expect(frame.get_by_text("Copied", exact=True)).to_be_visible()
+    assert row.bounding_box() == opened
+
+
 def test_copying_over_plain_http(server: Server, page: sync_api.Page) -> None:
     """Browsers have navigator.clipboard on localhost and over HTTPS only."""
     frame = open_tab(page, server, view="ops")

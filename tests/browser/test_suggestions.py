@@ -128,7 +128,7 @@ def cured_by_setting(tensors: dict[str, str]) -> Suggestion:
 
 
 def article(frame: sync_api.FrameLocator, rank: int) -> sync_api.Locator:
-    """With what it shows on demand; the first is open from the start."""
+    """With what it shows on demand."""
     found = frame.get_by_role("article").nth(rank - 1)
     head = found.locator("header").get_by_role("button").first
     if head.get_attribute("aria-expanded") == "false":
@@ -140,11 +140,8 @@ def config(within: sync_api.Locator) -> sync_api.Locator:
     return within.get_by_role("group", name="Config")
 
 
-def choose_tool(within: sync_api.Locator, tool: str) -> None:
-    more = within.get_by_role("button", name="of other frameworks")
-    if more.count():
-        more.click()
-    within.get_by_role("listbox", name="Framework").select_option(label=TOOLS[tool])
+def choose_tool(frame: sync_api.FrameLocator, tool: str) -> None:
+    frame.get_by_role("combobox", name="Framework").select_option(label=TOOLS[tool])
 
 
 def fact(within: sync_api.Locator, label: str) -> sync_api.Locator:
@@ -207,6 +204,8 @@ def test_measured_counted_and_estimated_are_told_apart(server: Server, page: syn
     expect(effects.nth(0)).to_contain_text(re.compile(r"^Recovers.*99\.99 % estimated"))
     expect(effects.nth(1)).to_contain_text(re.compile(r"^Costs.*648 B counted"))
     expect(effects.nth(2)).to_contain_text(re.compile(r"^Costs.*ops that stay in fp32: 4 counted"))
+    expect(found.locator("header .cure-price")).to_have_count(0)  # it is told once
+    found.locator("header").get_by_role("button").first.click()
     expect(found.locator("header")).to_contain_text("accuracy 0.9650 (+0.0550) in trial-002")
     expect(found.locator("header")).to_contain_text("removes 99.9 % of the added noise estimated")
     found.locator("header").get_by_role("link", name="trial-002").click()
@@ -221,7 +220,7 @@ def test_a_config_for_every_tool(
     found = article(frame, 1)
     copied = {}
     for tool in TOOLS:
-        choose_tool(found, tool)
+        choose_tool(frame, tool)
         expect(config(found)).to_have_text(suggestion.recipes[tool], use_inner_text=True)
         copied[tool] = press_copy(page, found.get_by_role("button", name="Copy config"))
     assert copied == suggestion.recipes
@@ -255,9 +254,23 @@ def test_the_cure_that_the_text_names_comes_first_until_a_tool_is_chosen(server:
     frame.get_by_role("checkbox", name="Combine 1.").check()
     joint = frame.get_by_role("region", name="Joint config")
     expect(config(joint)).to_contain_text('    "/conv1/Conv",\n    "/fc/Gemm"')
-    choose_tool(setting, "inc")
+    choose_tool(frame, "inc")
     for one in (setting, kept, joint):
         expect(config(one)).to_contain_text("op_name_dict")
+
+
+def test_several_are_a_list_with_one_picker(server: Server, page: sync_api.Page) -> None:
+    frame = open_tab(page, server, view="suggestions", run="several")
+    articles = frame.get_by_role("article")
+    expect(articles).to_have_count(3)
+    expect(articles.locator("header button[aria-expanded=false]")).to_have_count(3)
+    for place in range(3):
+        found = articles.nth(place).bounding_box()
+        assert found is not None
+        assert found["height"] < 90
+    article(frame, 1)
+    expect(config(article(frame, 2))).to_be_visible()
+    expect(frame.get_by_role("combobox", name="Framework")).to_have_count(1)
 
 
 def test_what_cures_nothing_alone_is_folded(server: Server, page: sync_api.Page) -> None:
@@ -276,13 +289,13 @@ def test_names_are_checked_against_the_model(server: Server, page: sync_api.Page
     expect(right.locator(".cure-check")).to_have_text("✓ 2 of 2 names are in the model")
     wrong.scroll_into_view_if_needed()  # far articles wait with their checks, which look at every op of the model
     expect(wrong.locator(".cure-check")).to_have_text(f"⚠ 1 of 2 names are in the model; not {GONE}")
-    choose_tool(wrong, "inc")
+    choose_tool(frame, "inc")
     expect(right.locator(".cure-check").nth(1)).to_have_text(
         "✓ 2 of 2 patterns are exact: they match these ops and no others"
     )
-    choose_tool(right, "torch")
+    choose_tool(frame, "torch")
     expect(right.locator(".cure-check.wrong")).to_contain_text("inside are also 1 op that was not chosen: /conv2/Conv")
-    choose_tool(right, "onnxruntime-int16")
+    choose_tool(frame, "onnxruntime-int16")
     wrong.scroll_into_view_if_needed()
     expect(wrong.locator(".cure-check").nth(1)).to_have_text(f"⚠ 1 of 2 tensors are known from the graph; not {GONE}")
 
@@ -301,7 +314,7 @@ def test_ticked_suggestions_make_one_config(server: Server, page: sync_api.Page,
     expect(joint.locator(".sg-ops").get_by_role("button")).to_have_text(union)
     wanted = recipes(union, tensors)
     for tool in TOOLS:
-        choose_tool(joint, tool)
+        choose_tool(frame, tool)
         expect(config(joint)).to_have_text(wanted[tool], use_inner_text=True)
         assert press_copy(page, joint.get_by_role("button", name="Copy config")) == wanted[tool]
     joint.get_by_role("button", name="Combine all").click()
@@ -350,7 +363,9 @@ def test_a_run_that_only_says_how_its_ops_were_configured(server: Server, page: 
 def test_the_tool_that_was_imported_from_comes_first(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="suggestions", run="v26_tf_hard_diag/trial-001")
     found = article(frame, 1)
-    expect(found.get_by_role("option").first).to_have_text("Neural Compressor 2.x: op_name_dict")
+    expect(frame.get_by_role("combobox", name="Framework").get_by_role("option").nth(1)).to_have_text(
+        "Neural Compressor 2.x: op_name_dict"
+    )
     expect(config(found)).to_contain_text("PostTrainingQuantConfig(op_name_dict=op_name_dict)")
 
 
@@ -362,10 +377,10 @@ def test_a_log_of_version_1(server: Server, page: sync_api.Page) -> None:
     expect(found.locator(".sg-because")).to_have_text(suggestion.because)
     expect(fact(found, "lost channels")).to_have_text("0.75")
     expect(found.get_by_role("img")).to_have_accessible_name(re.compile("^Channels of the output of /conv1/Conv:"))
-    listbox = found.get_by_role("listbox", name="Framework")
-    expect(listbox.get_by_role("option")).to_have_text(list(suggestion.recipes))
+    picker = frame.get_by_role("combobox", name="Framework")
+    expect(picker.get_by_role("option")).to_have_text(["what each suggestion names first", *suggestion.recipes])
     for tool, text in suggestion.recipes.items():
-        listbox.select_option(tool)
+        picker.select_option(tool)
         assert press_copy(page, found.get_by_role("button", name="Copy config")) == text
     frame.get_by_role("checkbox", name="Combine 1.").check()
     expect(frame.get_by_role("region", name="Joint config")).to_contain_text("logged by an older inc-tb")

@@ -14,7 +14,7 @@ import inc_tb
 from inc_tb.demo import run_demo
 from inc_tb.measure.by_sample import numbers
 from tests.browser.chromium import sync_api
-from tests.browser.tab import cell, expect_names, head, open_tab, press_copy
+from tests.browser.tab import cell, drawer, expect_names, head, open_tab, press_copy
 from tests.tensorboards import Server, serve
 
 expect = sync_api.expect
@@ -125,6 +125,15 @@ def test_worst_sample(reader: Reader, logged: inc_tb.Run) -> None:
     expect(first.get_by_role("cell").first).to_have_text(f"{-10 * np.log10(ratios.max()):.1f} dB")
     ops = reader.frame.get_by_role("table", name="What ops add to samples").get_by_role("rowheader")
     expect(ops.first).to_have_text(LEVER)
+    chosen = reader.frame.get_by_role("region", name="Chosen sample")
+    expect(chosen).to_contain_text(f"Sample {ratios.argmax()} of your data")
+    picture = chosen.get_by_role("img", name=f"Sample {ratios.argmax()}: image")
+    size = picture.evaluate("async found => (await found.decode(), [found.naturalWidth, found.naturalHeight])")
+    assert size == [8, 8]
+    second = str(ratios.argsort()[-2])
+    reader.frame.get_by_role("button", name=second, exact=True).click()
+    expect(chosen).to_contain_text(f"Sample {second} of your data")
+    expect(chosen.get_by_role("img", name=f"Sample {second}: image")).to_be_visible()
 
 
 def test_share_a_link(reader: Reader, server: Server) -> None:
@@ -145,10 +154,19 @@ def test_the_lever_does_not_look_healthy(server: Server, page: sync_api.Page) ->
     assert red.match(cell(frame, "Ops", LEVER, "sensitivity").evaluate(color))
     assert gray.match(cell(frame, "Ops", "/fc2/Gemm", "total").evaluate(color))
     expect(frame.locator(".jumps")).to_contain_text(re.compile(rf"^Most is done to the output by{LEVER}"))
+    frame.get_by_role("tab", name="Samples").click()
+    of_lever = frame.get_by_role("table", name="What ops add to samples").get_by_role("row").nth(1)
+    expect(of_lever.get_by_role("rowheader")).to_have_text(LEVER)
+    assert "rgba(" in str(of_lever.locator(".sm-effect").get_attribute("style"))
     frame.get_by_role("tab", name="Graph").click()
     expect(frame.get_by_label("Color by")).to_have_value("sensitivity")
     node = frame.get_by_role("button", name=f"{LEVER}, Conv").first
     assert red.match(node.evaluate("node => getComputedStyle(node).getPropertyValue('--graph-color')"))
+    node.click()
+    detail = drawer(frame, LEVER)
+    expect(detail.get_by_role("heading", level=3).nth(1)).to_have_text("Effect at the output")
+    bars = detail.get_by_role("region", name="Where the error comes from").locator(".d-db-bar")
+    expect(bars.nth(1)).to_have_class(re.compile("accused"))  # what it adds is normal, and not what that does
 
 
 def test_a_fused_op_is_as_bad_as_what_it_was_fused_into(server: Server, page: sync_api.Page) -> None:

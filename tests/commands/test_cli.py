@@ -53,6 +53,7 @@ def test_diagnose_prints_tables_and_the_suggestion(tmp_path: Path, data: Path, q
     assert all(f"{s.because}.\n" in written for s in logged.suggestions)
     assert "nc_workspace/first/suggestions.txt" in text
     assert logged.suggestions[0].rule == "outlier_channels"
+    assert [shown.kind for shown in logged.diagnosis.by_sample.previews] == ["image"] * 40
 
 
 @pytest.mark.parametrize("columns", [80, 120, 200])
@@ -65,7 +66,8 @@ def test_tables_fit_the_terminal(tmp_path: Path, data: Path, quantized: Callable
 
 def test_the_verdict_alone_or_everything(tmp_path: Path, data: Path, quantized: Callable[..., Path]) -> None:
     arguments = ("diagnose", DATA / "hard.onnx", quantized("hard"), "--data", data)
-    quiet = run(*arguments, "--quiet", cwd=tmp_path).stdout
+    quiet = run(*arguments, "--quiet", "--no-previews", "--run", "quiet", cwd=tmp_path).stdout
+    assert not inc_tb.load(tmp_path / "nc_workspace" / "quiet").diagnosis.by_sample.previews
     assert [line.split()[0] for line in quiet.splitlines() if line][:6] == [
         "lost", "where", "why", "cure", "next", "Logged",
     ]  # fmt: skip

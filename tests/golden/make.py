@@ -12,7 +12,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 import inc_tb
+from inc_tb.measure.previews import preview_of
 from inc_tb.records import VERSION, ProfileRow, Span, TokenMean, Tokens, TokenText, WorstToken
 from tests.example_run import make_diagnosis, make_trial
 
@@ -23,6 +26,7 @@ def main() -> None:
     _make(GOLDEN / f"v{VERSION}", _add_all)
     _make(GOLDEN / "later" / "tokens", _add_tokens)
     _make(GOLDEN / "later" / "samples", _add_all)
+    _make(GOLDEN / "later" / "previews", _add_previews)
 
 
 def _make(folder: Path, add: Callable[[inc_tb.SummaryWriter], None]) -> None:
@@ -54,6 +58,13 @@ def _add_tokens(writer: inc_tb.SummaryWriter) -> None:
         texts=[TokenText(0, ["the", " cat", " sat"], [None, 0.25, 2.0])],
     )  # fmt: skip
     writer.add_diagnosis(replace(make_diagnosis(writer.logdir), tokens=tokens), step=3)
+
+
+def _add_previews(writer: inc_tb.SummaryWriter) -> None:
+    shown = [(np.eye(8)[None], 3, "image"), (np.sin(np.arange(4000.0)), 1, "sound"), (np.array("a text"), 0, "text")]
+    previews = [found for sample, place, name in shown if (found := preview_of(sample, place, name)) is not None]
+    diagnosis = make_diagnosis(writer.logdir)
+    writer.add_diagnosis(replace(diagnosis, by_sample=replace(diagnosis.by_sample, previews=previews)), step=3)
 
 
 if __name__ == "__main__":

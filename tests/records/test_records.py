@@ -25,6 +25,7 @@ from inc_tb.records import (
     GraphNode,
     HistogramRow,
     OpTable,
+    Preview,
     ProfileRow,
     SampleRow,
     Span,
@@ -192,6 +193,9 @@ some_bytes = st.binary(max_size=12)
 sample_rows = st.builds(SampleRow, texts, some_bytes, some_bytes, some_bytes, st.booleans())
 
 
+previews = st.builds(Preview, st.integers(0, 9), texts, st.sampled_from(["image", "audio", "text"]), some_bytes, texts)
+
+
 class TestRows:
     @quick
     @given(
@@ -200,6 +204,7 @@ class TestRows:
             st.tuples(st.just("graph"), st.lists(graph_nodes, max_size=70)),
             st.tuples(st.just("trial"), st.lists(trials, max_size=2)),
             st.tuples(st.just("profile"), st.lists(profile_rows, max_size=3, unique_by=lambda row: row.op)),
+            st.tuples(st.just("previews"), st.lists(previews, max_size=3)),
             st.tuples(st.just("samples"), st.lists(sample_rows, max_size=3, unique_by=lambda row: row.op)),
         )
     )
@@ -486,3 +491,11 @@ def test_golden_samples() -> None:
     power, error, added = (np.frombuffer(data, "<f4").sum() for data in (output.power, output.error, output.added))
     assert 10 * math.log10(power / error) == pytest.approx(11.885352, abs=1e-4)
     assert 10 * math.log10(power / added) == pytest.approx(47.689003, abs=1e-4)
+
+
+def test_golden_previews() -> None:
+    image, sound, text = inc_tb.load(GOLDEN / "later" / "previews").diagnosis.by_sample.previews
+    assert (image.sample, image.kind, image.input) == (3, "image", "image")
+    assert image.data.startswith(b"\x89PNG")
+    assert (sound.sample, sound.kind, len(sound.data)) == (1, "audio", 2 * 128)
+    assert text == Preview(0, "text", "text", text="a text")

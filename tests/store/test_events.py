@@ -31,7 +31,7 @@ import inc_tb
 from inc_tb import records
 from inc_tb.commands.runs import run_folder
 from inc_tb.errors import DataError, RecordError, UsageError
-from inc_tb.records import Column, HistogramRow, OpTable
+from inc_tb.records import Column, HistogramRow, OpTable, ProfileRow
 from inc_tb.sources.source import storable
 from inc_tb.store import dashboards, summaries
 from inc_tb.store.encoded import diagnosis_records
@@ -693,6 +693,35 @@ with w.as_default(): tf.summary.scalar('loss', 1.0, 6)""",
         after="with w.as_default(): tf.summary.scalar('loss', 0.5, 8)",
     ),
 }
+
+
+class TestTidiness:
+    """What a reader of TensorBoard's own dashboards finds before asking for more."""
+
+    def test_of_one_step(self, tmp_path: Path, diagnosis: inc_tb.Diagnosis) -> None:
+        with inc_tb.SummaryWriter(tmp_path / "run") as writer:
+            writer.add_diagnosis(diagnosis)
+            writer.add_trial(make_trial())
+            writer.add_profile(inc_tb.Profile([], ProfileRow("", fp32_us=2.0, int8_us=1.0)))
+        with LOADERS["python"](tmp_path) as contents:
+            tags = list(contents.scalars()["run"])
+            assert {tag.partition("/")[0] for tag in tags} == {
+                "added_sqnr_db", "ops", "output", "profile", "total_sqnr_db", "trial",
+            }  # fmt: skip
+            assert len(tags) <= 25
+            assert len(contents.tensors("histograms")["run"]) <= 4
+
+    @pytest.mark.parametrize(("asked", "steps"), [(None, [0, 100]), (3, [0])])
+    def test_squared_errors_of_several_steps_or_when_asked(
+        self, tmp_path: Path, diagnosis: inc_tb.Diagnosis, asked: int | None, steps: list[int]
+    ) -> None:
+        with inc_tb.SummaryWriter(tmp_path / "run", worst_ops=asked) as writer:
+            for step in steps:
+                writer.add_diagnosis(diagnosis, step)
+        with LOADERS["python"](tmp_path) as contents:
+            scalars = contents.scalars()["run"]
+            for tag in ("activation_mse/conv2/Conv", "weight_mse/fc/Gemm"):
+                assert list(scalars[tag]) == steps
 
 
 class TestLogDiagnosis:

@@ -654,7 +654,7 @@ class TestBadRequests:
             (
                 "/record", [("run", "a"), ("kind", "cat")],
                 "kind=cat was given; expected one of ops, histograms, channels, suggestions, graph, trial, profile, "
-                "tokens, samples.",
+                "tokens, samples, previews.",
             ),
             ("/histogram", [("run", "a")], "no op parameters were given; expected one op=…."),
             ("/histogram", [("op", "a")], "no run parameters were given; expected one run=…."),

@@ -6,6 +6,7 @@ import type {
   GraphNode,
   Header,
   HistogramRow,
+  Preview,
   ProfileRow,
   Recipe,
   RowKind,
@@ -22,6 +23,7 @@ export type {
   ColumnSpec,
   GraphNode,
   HistogramRow,
+  Preview,
   ProfileRow,
   Recipe,
   SampleRow,
@@ -90,6 +92,7 @@ export interface RowKinds extends Record<RowKind, object> {
   histograms: HistogramRow;
   channels: ChannelRow;
   samples: SampleRow;
+  previews: Preview;
 }
 
 /** A record that is read whole. */
@@ -182,6 +185,11 @@ function readTexts(data: ArrayBuffer, at: number, rows: number): Texts {
 
 export function textAt(column: Column | undefined, row: number): string {
   return column?.kind === "text" ? (column.texts[column.codes[row]!] ?? "") : "";
+}
+
+export function sameNumbers(a: Column, b: Column): boolean {
+  if (a.kind !== "number" || b.kind !== "number" || a.values.length !== b.values.length) return false;
+  return a.values.every((value, row) => Object.is(value, b.values[row]));
 }
 
 export function numberAt(column: Column | undefined, row: number): number {

@@ -8,6 +8,15 @@ export function floats(text: string): Float32Array {
   return new Float32Array(bytes.buffer, 0, bytes.length >> 2);
 }
 
+/** Lowest and highest of each part of a sound, as shares of its largest magnitude; signed bytes in base 64. */
+export function outline(text: string): { low: number; high: number }[] {
+  const bytes = Int8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  return Array.from({ length: bytes.length >> 1 }, (_, i) => ({
+    low: bytes[2 * i]! / 127,
+    high: bytes[2 * i + 1]! / 127,
+  }));
+}
+
 /** Signal to noise of each sample in dB: infinite where there is no error, NaN where there is nothing to compare. */
 export function sqnrs(power: Float32Array, error: Float32Array): Float64Array {
   return Float64Array.from(error, (noise, i) => {

@@ -6,7 +6,15 @@ import { recall, remember } from "./chosencolumns.ts";
 import { recallTool, rememberTool } from "./chosentool.ts";
 import { queryOf, type Shown, shownBy } from "./link.ts";
 import { failed, LOADING, type Loadable, ready, readyValue } from "./loadable.ts";
-import { type Column, type RowKinds, type Rows, rowIndex, type TableHeader, type Trial } from "./records.ts";
+import {
+  type Column,
+  type RowKinds,
+  type Rows,
+  rowIndex,
+  sameNumbers,
+  type TableHeader,
+  type Trial,
+} from "./records.ts";
 import { linkTo, onLink, onReload, readLink, writeLink } from "./tensorboard.ts";
 import { ADDED, EFFECT, worstFirst } from "./worst.ts";
 
@@ -67,6 +75,20 @@ export const missingRun = computed(() =>
 
 export const steps = computed(() => infoOf(run.value)?.kinds.ops?.steps ?? []);
 
+/** Whether the steps are one diagnosis, to which a probe or a profile added columns: nothing that was compared differs. */
+export const isOneDiagnosis = computed((): Loadable<boolean> => {
+  const [first, last] = [steps.value[0], steps.value.at(-1)];
+  if (first === undefined || first === last) return ready(true);
+  const pairs = [ADDED, "total_sqnr_db"].map((name) => [first, null].map((at) => column(name, run.value, at)));
+  if (pairs.flat().some(({ state }) => state === "loading")) return LOADING;
+  return ready(
+    pairs.every((pair) => {
+      const [before, after] = pair.map(readyValue);
+      return before !== undefined && after !== undefined && sameNumbers(before, after);
+    }),
+  );
+});
+
 function infoOf(name: string): api.RunInfo | undefined {
   return shownRuns.value.find((info) => info.name === name);
 }
@@ -104,10 +126,15 @@ export function column(name: string, ofRun: string = run.value, atStep = stepOf(
 }
 
 /** Whether the chosen run has measured what its ops do at the output; until it is known, it has not. */
-export const isProbed = computed(() => {
-  const found = column(EFFECT);
+export const isProbed = computed(() => isFilled(EFFECT));
+
+/** Whether the chosen run has timed its ops. */
+export const isTimed = computed(() => isFilled("time_int8_us"));
+
+function isFilled(name: string): boolean {
+  const found = column(name);
   return found.state === "ready" && hasNumbers(found.value);
-});
+}
 
 /** By which column ops are worst, in every view: the effect at the output where it was measured, else what they add. */
 export const worstBy = computed(() => (isProbed.value ? EFFECT : ADDED));

@@ -82,14 +82,31 @@ test("5,000 names without hierarchy become nested runs of consecutive ops", () =
   assert.equal(tree.top.length, 17);
   const all = everyGroup(tree.top);
   assert.equal(all.length, 17 + 278);
-  assert.ok(all.every(({ children, label }) => children.length <= MOST_CHILDREN && /^ops \d+–\d+$/.test(label)));
-  assert.match(tree.top[0]!.label, /^ops 1–/);
+  assert.ok(
+    all.every(({ children, label }) => children.length <= MOST_CHILDREN && /^Conv × (\d+) · \d+–\d+$/.test(label)),
+  );
+  assert.match(tree.top[0]!.label, / · 1–/);
   assert.match(tree.top.at(-1)!.label, /–5000$/);
   const ops = (items: Item[]): number[] => items.flatMap((i) => (i.kind === "op" ? [i.index] : ops(i.children)));
   assert.deepEqual(
     ops(tree.top),
     Array.from({ length: 5000 }, (_, i) => i),
   );
+});
+
+test("ops without hierarchy are cut where blocks end, and named by their types", () => {
+  // 50 blocks of a Conv, a Relu, a Conv and an Add that reads the end of the block before.
+  const types = ["Conv", "Relu", "Conv", "Add"];
+  const ops = Array.from({ length: 200 }, (_, i): GraphNode => {
+    const before = i ? [`op${i - 1}`] : [];
+    return { name: `op${i}`, type: types[i % 4]!, inputs: i % 4 === 3 && i > 4 ? [...before, `op${i - 4}`] : before };
+  });
+  const { top } = buildTree(ops);
+  // The root of 200 is 14.1: 14 runs of 14.3, each from the end of a block to the nearest one.
+  assert.equal(top.length, 14);
+  const groups = top as Group[];
+  assert.ok(groups.every(({ ops }) => ops % 4 === 0 && ops >= 12 && ops <= 16));
+  assert.equal(groups[0]!.label, "Conv × 6, Relu × 3 · 1–12");
 });
 
 test("60 children stay, 61 are split into 8 runs, groups among them by their names", () => {

@@ -35,6 +35,11 @@ test("lowest and highest of each group that has a value", () => {
 test("a group has the value, the color and the name of its worst op", () => {
   const higher = numbers({ better: "higher", normal: [25, null] }, 30, 8, 40, 12);
   const paint = paintBy(tree, higher, verdicts, rowOf);
+  assert.equal(paint.worst?.name, "/a/two");
+  assert.equal(
+    paintBy(tree, numbers({ better: "higher", normal: [25, null] }, 30, 28, 40, 26), verdicts, rowOf).worst,
+    null,
+  );
   const mark = paint.markOf(a!);
   assert.equal(mark.text, "8.0 dB");
   assert.equal(mark.worst?.name, "/a/two");

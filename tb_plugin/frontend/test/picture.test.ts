@@ -8,6 +8,8 @@ import {
   centerd,
   contains,
   fitted,
+  isVast,
+  mapSize,
   notLost,
   overlap,
   pathOf,
@@ -94,6 +96,24 @@ test("the first picture is all of a small graph, and the beginning of a large on
   assert.deepEqual(atFirst({ width: 200, height: 5000 }, beginning, SCREEN, 0.5), { k: 0.5, x: 474, y: 24 });
   // Too wide for the screen: the first node, whose middle is at 3050, goes to the middle.
   assert.deepEqual(atFirst({ width: 4000, height: 5000 }, beginning, SCREEN, 0.5), { k: 0.5, x: 524 - 1525, y: 24 });
+});
+
+test("what is worst is in sight at first, and no emptiness beyond the end", () => {
+  const beginning = { x: 0, y: 0, width: 100, height: 40 };
+  const first = (y: number) =>
+    atFirst({ width: 200, height: 5000 }, beginning, SCREEN, 0.5, { x: 50, y, width: 100, height: 40 });
+  // Half of 548 is 274; the middle at 2020 is seen at 1010 below the top.
+  assert.deepEqual(first(2000), { k: 0.5, x: 474, y: 274 - 1010 });
+  assert.deepEqual(first(300), { k: 0.5, x: 474, y: 24 });
+  assert.deepEqual(first(4950), { k: 0.5, x: 474, y: 548 - 24 - 2500 });
+});
+
+test("a map is for what is more than two screens high or wide, and never thinner than half its width", () => {
+  assert.equal(isVast({ width: 200, height: 2192 }, SCREEN, 0.5), false);
+  assert.equal(isVast({ width: 200, height: 2193 }, SCREEN, 0.5), true);
+  assert.equal(isVast({ width: 4193, height: 100 }, SCREEN, 0.5), true);
+  assert.deepEqual(mapSize({ width: 1300, height: 2000 }, SCREEN), { width: 130, height: 200 });
+  assert.deepEqual(mapSize({ width: 200, height: 5000 }, SCREEN), { width: 65, height: 500 });
 });
 
 test("zooming keeps the point under the mouse and stops at both ends", () => {

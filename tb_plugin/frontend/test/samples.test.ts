@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { decibels, floats, ofOp, sqnrs, summaryOf, worstSamples } from "../src/samples.ts";
+import { decibels, floats, ofOp, outline, sqnrs, summaryOf, worstSamples } from "../src/samples.ts";
 
 function stored(values: number[]): string {
   return Buffer.from(Float32Array.from(values).buffer).toString("base64");
@@ -40,4 +40,11 @@ test("whether a few samples break or all suffer alike", () => {
     "The tenth of the samples with the most error has 91 % of it; the worst has 0.4 dB, the median 20.0 dB.",
   );
   assert.equal(summaryOf([]), "No sample could be compared.");
+});
+
+test("the outline of a sound is pairs of shares", () => {
+  assert.deepEqual(outline(btoa(String.fromCharCode(0x81, 0, 0, 127))), [
+    { low: -1, high: 0 },
+    { low: 0, high: 1 },
+  ]);
 });

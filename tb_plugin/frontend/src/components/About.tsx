@@ -3,18 +3,31 @@ import { readyValue } from "../loadable.ts";
 import * as state from "../state.ts";
 import { CopyButton } from "./CopyButton.tsx";
 
+/** Steps that only add to one diagnosis are none to the reader, unless a link leads to an earlier one. */
+function isChoice(): boolean {
+  if (state.steps.value.length < 2) return false;
+  return state.step.value !== null || readyValue(state.isOneDiagnosis.value) === false;
+}
+
+/** What the step has besides a comparison. */
+function heldBy(): string {
+  const held = [state.isProbed.value && "a probe", state.isTimed.value && "times"].filter(Boolean);
+  return held.length ? `with ${held.join(" and ")}` : "";
+}
+
 /** What was compared, and at which step. */
 export function About() {
   const { steps, step } = state;
   const meta = readyValue(state.header.value)?.meta;
   const at = step.value ?? steps.value.at(-1) ?? 0;
   const notes = meta?.notes ?? [];
+  const held = heldBy();
   return (
     <div class="about">
-      {steps.value.length > 1 && (
+      {isChoice() && (
         <label class="step">
-          {/* What they are: a training logs one now and then, a probe and a profile are added to a diagnosis later. */}
           step {at} of {steps.value.at(-1)}
+          {held && `: ${held}`}
           <input
             type="range"
             min={0}

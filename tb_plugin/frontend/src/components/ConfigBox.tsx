@@ -1,8 +1,6 @@
 // The tools to choose from, and the text for the chosen one.
 
-import { signal } from "@preact/signals";
-import { type Config, tools } from "../configs.ts";
-import { plural } from "../format.ts";
+import { type Config, recipeOf, tools } from "../configs.ts";
 import type { Loadable } from "../loadable.ts";
 import type { Tool } from "../recipes.ts";
 import * as state from "../state.ts";
@@ -12,30 +10,27 @@ import { Problem } from "./Status.tsx";
 interface Props {
   config: Loadable<Config>;
   tool: string;
-  offered?: Tool[];
 }
 
-export function ConfigBox({ config, tool, offered = tools.value }: Props) {
+export function ConfigBox({ config, tool }: Props) {
   if (config.state === "error") return <Problem message={config.message} />;
   const made = config.state === "ready" ? config.value : null;
   return (
     <div class="cure-config">
-      <ToolList tool={tool} offered={offered} />
-      <div class="cure-config-text">
-        <div class="cure-copy">
-          <CopyConfig config={config} />
-          {made?.checks.map(({ ok, text }) => (
-            <span key={text} class={ok ? "cure-check" : "cure-check wrong"}>
-              <span aria-hidden="true">{ok ? "✓" : "⚠"}</span> {text}
-            </span>
-          ))}
-        </div>
-        {/* biome-ignore lint/a11y/noNoninteractiveTabindex: long texts scroll, also by keyboard */}
-        <pre tabIndex={0} role="group" aria-label="Config">
-          {made?.text ?? "Loading the names of the tensors…"}
-        </pre>
-        {made?.note && <p class="muted">{made.note}</p>}
+      <div class="cure-copy">
+        <CopyConfig config={config} />
+        <span class="muted">{recipeOf(tool)?.label ?? tool}</span>
+        {made?.checks.map(({ ok, text }) => (
+          <span key={text} class={ok ? "cure-check" : "cure-check wrong"}>
+            <span aria-hidden="true">{ok ? "✓" : "⚠"}</span> {text}
+          </span>
+        ))}
       </div>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: long texts scroll, also by keyboard */}
+      <pre tabIndex={0} role="group" aria-label="Config">
+        {made?.text ?? "Loading the names of the tensors…"}
+      </pre>
+      {made?.note && <p class="muted">{made.note}</p>}
     </div>
   );
 }
@@ -45,41 +40,47 @@ export function CopyConfig({ config }: { config: Loadable<Config> }) {
   return <CopyButton label="Copy config" text={() => made?.text ?? ""} disabled={!made} />;
 }
 
-/** Whether the tools of other frameworks are listed, too. */
-const unfolded = signal(false);
+interface PickerProps {
+  /** What is chosen; empty for what each suggestion names as its cure. */
+  tool: string;
+  offered?: Tool[];
+  hasNone?: boolean;
+}
 
-function ToolList({ tool, offered }: { tool: string; offered: Tool[] }) {
+/** One choice for the page: the tools of this model's framework first. */
+export function ToolPicker({ tool, offered = tools.value, hasNone = false }: PickerProps) {
+  const own = offered.filter(({ elsewhere }) => !elsewhere);
   const others = offered.filter(({ elsewhere }) => elsewhere);
-  const shown = offered.filter((one) => !one.elsewhere || unfolded.value || one.tool === tool);
   return (
-    <div class="cure-tools">
+    <label class="check cure-tool">
+      Configs for
       <select
         aria-label="Framework"
-        // With more than one row it is a list instead of a menu that opens.
-        size={Math.max(2, shown.length)}
         value={tool}
         onChange={(event) => {
           state.tool.value = event.currentTarget.value;
         }}
       >
-        {shown.map(({ tool: id, label }) => (
-          <option key={id} value={id} title={label}>
-            {label}
-          </option>
-        ))}
+        {hasNone && <option value="">what each suggestion names first</option>}
+        <Options of={own} />
+        {others.length > 0 && (
+          <optgroup label="Other frameworks">
+            <Options of={others} />
+          </optgroup>
+        )}
       </select>
-      {others.length > 0 && (
-        <button
-          type="button"
-          class="link"
-          aria-expanded={unfolded.value}
-          onClick={() => {
-            unfolded.value = !unfolded.value;
-          }}
-        >
-          {unfolded.value ? "this framework's only" : `${plural(others.length, "tool")} of other frameworks`}
-        </button>
-      )}
-    </div>
+    </label>
+  );
+}
+
+function Options({ of }: { of: Tool[] }) {
+  return (
+    <>
+      {of.map(({ tool, label }) => (
+        <option key={tool} value={tool}>
+          {label}
+        </option>
+      ))}
+    </>
   );
 }

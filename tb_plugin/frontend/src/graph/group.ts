@@ -54,6 +54,7 @@ export interface Visible {
 export const MOST_CHILDREN = 60;
 /** Below this, single groups are opened although not all of their level fit. */
 const FEW = 12;
+const MOST_TYPES = 2;
 
 /** Names with a slash are paths of slashes only: in "layer1/layer1.0/conv1" the dot belongs to a name. */
 export function partsOf(name: string): { parts: string[]; separator: "/" | "." } {
@@ -91,10 +92,11 @@ export function buildTree(rows: GraphNode[]): Tree {
     at.children.push({ label: parts.at(-1)!, op });
     return op;
   });
-  const top = arranged(root);
+  const edges = edgesOf(rows, byName);
+  const top = arranged(root, passingOf(edges, ops.length));
   const groups = new Map<string, Group>();
   settle(top, null, groups);
-  return { top, ops, byName, groups, edges: edgesOf(rows, byName) };
+  return { top, ops, byName, groups, edges };
 }
 
 function newBranch(id: string, name: string, separator: string): Branch {
@@ -113,13 +115,13 @@ function inside(at: Branch, part: string, separator: string): Branch {
 }
 
 /** The children of a branch; a branch with a single child becomes that child, with both names. */
-function arranged(branch: Branch): Item[] {
+function arranged(branch: Branch, passing: Passing): Item[] {
   const items = branch.children.map((child): Item => {
     if ("op" in child) {
       child.op.label = child.label;
       return child.op;
     }
-    const children = arranged(child.branch);
+    const children = arranged(child.branch, passing);
     const only = children.length === 1 ? children[0]! : null;
     if (only) {
       only.label = `${child.label}${child.branch.separator}${only.label}`;
@@ -131,7 +133,7 @@ function arranged(branch: Branch): Item[] {
   for (const item of items.length > 1 && branch.name ? items : []) {
     if (/^\d+\b/.test(item.label)) item.label = `${branch.name}${branch.separator}${item.label}`;
   }
-  return inRuns(items, branch.id);
+  return inRuns(items, branch.id, passing);
 }
 
 interface Stretch {
@@ -140,29 +142,72 @@ interface Stretch {
   to: number;
 }
 
-/** Too many children become runs of consecutive ones, of even size on every level. */
-function inRuns(items: Item[], id: string): Item[] {
+/** Too many children become runs of consecutive ones, of about even size on every level. */
+function inRuns(items: Item[], id: string, passing: Passing): Item[] {
   let stretches = items.map((item, i): Stretch => ({ item, from: i, to: i }));
   while (stretches.length > MOST_CHILDREN) {
     const count = stretches.length;
     let levels = 2;
     while (MOST_CHILDREN ** levels < count) levels++;
     const runs = Math.ceil(count / Math.ceil(count ** (1 / levels)));
-    stretches = Array.from({ length: runs }, (_, i) => {
-      const members = stretches.slice(Math.round((i * count) / runs), Math.round(((i + 1) * count) / runs));
-      return runOf(items, members, id);
-    });
+    const at = stretches.map(({ from }) => passing(items[from]!));
+    const ends = Array.from({ length: runs + 1 }, (_, i) => cut(at, Math.round((i * count) / runs), count / runs));
+    stretches = Array.from({ length: runs }, (_, i) => runOf(items, stretches.slice(ends[i], ends[i + 1]), id));
   }
   return stretches.map(({ item }) => item);
+}
+
+/** The end of a block or a stage near an even cut: where the fewest tensors go on, just before more do. */
+function cut(passing: number[], even: number, size: number): number {
+  if (even === 0 || even === passing.length) return even;
+  const reach = Math.floor(Math.min(size / 3, (MOST_CHILDREN - Math.ceil(size)) / 2));
+  let best = even;
+  const cost = (at: number) =>
+    4 * passing[at]! - ((passing[at + 1] ?? 0) > passing[at]! ? 1 : 0) + Math.abs(at - even) / (reach + 1);
+  for (let at = Math.max(1, even - reach); at <= Math.min(passing.length - 1, even + reach); at++) {
+    if (cost(at) < cost(best)) best = at;
+  }
+  return best;
 }
 
 function runOf(items: Item[], members: Stretch[], id: string): Stretch {
   const { from } = members[0]!;
   const { to } = members.at(-1)!;
-  const isOfOps = items.slice(from, to + 1).every(({ kind }) => kind === "op");
-  const label = isOfOps ? `ops ${from + 1}–${to + 1}` : `${items[from]!.label} … ${items[to]!.label}`;
+  const inside = items.slice(from, to + 1);
+  const ops = inside.filter((item) => item.kind === "op");
+  const label =
+    ops.length === inside.length
+      ? `${typesOf(ops)} · ${from + 1}–${to + 1}`
+      : `${items[from]!.label} … ${items[to]!.label}`;
   const children = members.map(({ item }) => item);
   return { from, to, item: { kind: "group", id: `run:${id}#${from}-${to}`, label, children, parent: null, ops: 0 } };
+}
+
+/** The most frequent types: "Conv × 12, Add × 4". */
+function typesOf(ops: Op[]): string {
+  const counted = [...Map.groupBy(ops, ({ type }) => type || "op")].map(([type, { length }]) => ({ type, length }));
+  const most = counted.sort((a, b) => b.length - a.length).slice(0, MOST_TYPES);
+  return most.map(({ type, length }) => `${type} × ${length}`).join(", ");
+}
+
+/** How many tensors are still to be read when it is an item's turn. */
+type Passing = (item: Item) => number;
+
+function passingOf(edges: [number, number][], count: number): Passing {
+  const last = new Map<number, number>();
+  for (const [from, to] of edges) if (to > from) last.set(from, Math.max(to, last.get(from) ?? 0));
+  const change = new Int32Array(count + 2);
+  for (const [from, to] of last) {
+    change[from + 1]!++;
+    change[to + 1]!--;
+  }
+  let passing = 0;
+  const found = change.map((one) => {
+    passing += one;
+    return passing;
+  });
+  const first = (item: Item): number => (item.kind === "op" ? item.index : first(item.children[0]!));
+  return (item) => found[first(item)]!;
 }
 
 function settle(items: Item[], parent: Group | null, groups: Map<string, Group>): number {

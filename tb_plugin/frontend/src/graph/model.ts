@@ -16,7 +16,7 @@ import {
   visibleOf,
 } from "./group.ts";
 import { type Layout, layOut, stopLayout } from "./layout.ts";
-import { atFirst, type Camera, centerd, fitted, notLost, type Size, showing, zoomed } from "./picture.ts";
+import { atFirst, type Camera, centerd, fitted, notLost, type Point, type Size, showing, zoomed } from "./picture.ts";
 
 export interface Picture {
   tree: Tree;
@@ -25,15 +25,15 @@ export interface Picture {
   layout: Layout;
 }
 
-/** Where the camera goes when a new layout is there: to the start, to an item, or so that an item stays in place. */
-type Aim = { to: "start" } | { to: "center" | "hold"; item: Item };
+/** Where the camera goes when a new layout is there: to the start, or what is worst, to an item, or so that an item stays in place. */
+type Aim = { to: "start"; worst?: Op } | { to: "center" | "hold"; item: Item };
 
 type Work = { state: "idle" } | { state: "busy"; items: number } | { state: "failed"; message: string };
 
 const FIRST_ITEMS = 40;
 /** Measured in Chromium on two cores: 1,500 nodes are laid out in 2 to 3 seconds, and moving them stays smooth. */
 const MOST_ITEMS = 1500;
-const LEGIBLE = 0.68;
+export const LEGIBLE = 0.68;
 const ZOOM = 1.25;
 
 export const picture = signal<Picture | null>(null);
@@ -47,6 +47,8 @@ export const notice = signal("");
 
 let lastRows: GraphNode[] | null = null;
 let lastTree: Tree | null = null;
+/** What the camera saw before the reader moved it. */
+let seenAtFirst: Camera | null = null;
 let wanted: { tree: Tree; open: ReadonlySet<string>; aim: Aim } | null = null;
 
 /** Trials of one model share their tree, so that changing the run changes colors and nothing else. */
@@ -65,6 +67,13 @@ export function begin(tree: Tree, selected: Op | undefined): void {
   active.value = "";
   picture.value = null;
   void show(tree, open, selected ? { to: "center", item: selected } : { to: "start" });
+}
+
+/** The first look goes to the worst op, once it is known which that is, unless the reader has looked around by then. */
+export function lookFirstAt(tree: Tree, worst: Op): void {
+  if (wanted?.tree !== tree || wanted.aim.to !== "start" || wanted.aim.worst) return;
+  wanted.aim.worst = worst;
+  if (picture.value?.tree === tree && camera.value === seenAtFirst) takeAim(wanted.aim, picture.value, null);
 }
 
 async function show(tree: Tree, open: ReadonlySet<string>, aim: Aim): Promise<void> {
@@ -114,7 +123,9 @@ function keepActive(tree: Tree, open: ReadonlySet<string>, visible: Visible): vo
 function takeAim(aim: Aim, { layout, visible, open }: Picture, before: Picture | null): void {
   if (aim.to === "start") {
     const beginning = visible.items.find(({ id }) => !open.has(id));
-    if (beginning) camera.value = atFirst(layout, layout.boxes.get(beginning.id)!, screen.value, LEGIBLE);
+    const worst = aim.worst && layout.boxes.get(seenAs(aim.worst, open).id);
+    if (beginning) camera.value = atFirst(layout, layout.boxes.get(beginning.id)!, screen.value, LEGIBLE, worst);
+    seenAtFirst = camera.value;
     return;
   }
   const box = layout.boxes.get(aim.item.id);
@@ -190,6 +201,12 @@ export function zoomOut(): void {
 export function pan(dx: number, dy: number): void {
   const { x, y, k } = camera.value;
   if (picture.value) camera.value = notLost({ k, x: x + dx, y: y + dy }, picture.value.layout, screen.value);
+}
+
+/** Puts a point of the picture into the middle. */
+export function lookAt({ x, y }: Point): void {
+  const aimed = centerd({ x, y, width: 0, height: 0 }, screen.value, camera.value.k);
+  if (picture.value) camera.value = notLost(aimed, picture.value.layout, screen.value);
 }
 
 /** The middle stays the middle and an item stays in sight when the screen changes; a layout that came while there was no screen is aimed at again. */

@@ -31,6 +31,8 @@ export interface Paint {
   scale: Scale | null;
   /** What the colors of a column of texts mean. */
   kinds: Kinds | null;
+  /** The worst op of the model, if it is worse than normal. */
+  worst: Op | null;
   markOf: (item: Item) => Mark;
 }
 
@@ -83,9 +85,10 @@ export function paintBy(
     const op = worstOf(item);
     return (op && VERDICTS[ranks[op.index]!]) ?? "";
   };
-  const paint = (found: Omit<Paint, "spec" | "markOf">, markOf: MarkOf): Paint => ({
+  const paint = (found: Omit<Paint, "spec" | "markOf" | "worst">, markOf: MarkOf): Paint => ({
     ...found,
     spec: column.spec,
+    worst: column.kind === "number" ? worstOp(tree, column, rows, found.scale) : null,
     markOf: (item) => ({ ...markOf(item), verdict: verdictOf(item) }),
   });
   if (column.kind === "number") {
@@ -103,6 +106,16 @@ export function paintBy(
     const worst = item.kind === "group" ? (worstOf(item) ?? null) : null;
     return { text, color: verdictColor(text), missing: "", worst };
   });
+}
+
+function worstOp(tree: Tree, column: NumberColumn, rows: number[], scale: Scale | null): Op | null {
+  const sign = column.spec.better === "higher" ? -1 : 1;
+  let worst: { op: Op; value: number } | null = null;
+  for (const op of column.spec.better ? tree.ops : []) {
+    const value = sign * numberAt(column, rows[op.index]!);
+    if (value > (worst?.value ?? Number.NEGATIVE_INFINITY)) worst = { op, value };
+  }
+  return worst && scale && scale.level(sign * worst.value) > 0 ? worst.op : null;
 }
 
 function numberMarks(

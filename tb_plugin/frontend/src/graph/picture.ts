@@ -30,6 +30,7 @@ const EDGES_A_NODE = 3;
 const CORNER = 6;
 const LARGEST = 2.5;
 const MARGIN = 24;
+const MAP_WIDTH = 130;
 
 /** Large enough for the label and for any value below it, so that another column does not move the nodes. */
 export function boxSize(item: Item): Size {
@@ -100,12 +101,28 @@ export function fitted(all: Size, screen: Size): Camera {
   return { k, x: (screen.width - k * all.width) / 2, y: (screen.height - k * all.height) / 2 };
 }
 
-/** All of it if it can be read then, else where it begins, at a size at which it can. */
-export function atFirst(all: Size, beginning: Box, screen: Size, legible: number): Camera {
+/** All of it if it can be read then, else where it begins, or what is `worst` in it, at a size at which it can. */
+export function atFirst(all: Size, beginning: Box, screen: Size, legible: number, worst?: Box): Camera {
   const whole = fitted(all, screen);
   if (whole.k >= legible) return whole;
-  const middle = legible * all.width <= screen.width ? all.width / 2 : beginning.x + beginning.width / 2;
-  return { k: legible, x: screen.width / 2 - legible * middle, y: MARGIN };
+  const looksAt = worst ?? beginning;
+  const middle = legible * all.width <= screen.width ? all.width / 2 : looksAt.x + looksAt.width / 2;
+  const start = { k: legible, x: screen.width / 2 - legible * middle, y: MARGIN };
+  if (!worst || contains(sightOf(start, screen), worst)) return start;
+  // No further than to the end of the picture.
+  const end = Math.min(MARGIN, screen.height - MARGIN - legible * all.height);
+  return { ...start, y: Math.max(end, Math.min(MARGIN, centerd(worst, screen, legible).y)) };
+}
+
+/** Where a map of the whole picture is needed: at this size it is more than twice as high or wide as the screen. */
+export function isVast(all: Size, screen: Size, k: number): boolean {
+  return k * all.height > 2 * screen.height || k * all.width > 2 * screen.width;
+}
+
+/** The map's size on the screen; a picture that is much higher than wide is widened. */
+export function mapSize(all: Size, screen: Size): Size {
+  const k = Math.min(MAP_WIDTH / all.width, (screen.height - 2 * MARGIN) / all.height);
+  return { width: Math.max(MAP_WIDTH / 2, k * all.width), height: k * all.height };
 }
 
 /** The nearest place from which at least an edge of the picture is seen. */

@@ -2,10 +2,12 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import { Empty, Loaded } from "../components/Status.tsx";
+import { shortenMiddle } from "../format.ts";
 import { Canvas } from "../graph/Canvas.tsx";
 import { ColorBy, Colors, usePaint } from "../graph/Colors.tsx";
 import { FindOp } from "../graph/FindOp.tsx";
-import type { Item, Op, Tree } from "../graph/group.ts";
+import { type Item, type Op, seenAs, type Tree } from "../graph/group.ts";
+import { Minimap } from "../graph/Minimap.tsx";
 import * as model from "../graph/model.ts";
 import type { Paint } from "../graph/paint.ts";
 import { useScreen } from "../graph/pointer.ts";
@@ -44,6 +46,9 @@ function Graph({ rows }: { rows: GraphNode[] }) {
     model.begin(tree, selected);
   }, [tree]);
   useEffect(() => {
+    if (paint?.worst) model.lookFirstAt(tree, paint.worst);
+  }, [tree, paint?.worst]);
+  useEffect(() => {
     // Who clicks on a node sees it already, and would lose it if the picture moved.
     if (selected && chosenHere.current !== selected.name) model.reveal(selected);
     chosenHere.current = "";
@@ -60,8 +65,9 @@ function Graph({ rows }: { rows: GraphNode[] }) {
       <Notice />
       <div class="graph-place" ref={place}>
         {shown?.tree === tree && <Canvas shown={shown} paint={paint} selected={selected} onChoose={onChoose} />}
+        {shown?.tree === tree && <Minimap shown={shown} paint={paint} />}
         <WorkStatus />
-        <ViewButtons selected={selected} />
+        <ViewButtons selected={selected} worst={paint?.worst ?? null} />
       </div>
       <p class="graph-keys muted" id="graph-keys">
         Drag or arrow keys move, wheel or + and − zoom, double-click or Enter opens a group; on a node, ↓ and ↑ follow
@@ -95,7 +101,8 @@ function Toolbar({ tree, paint, selected }: { tree: Tree; paint: Paint | null; s
   );
 }
 
-function ViewButtons({ selected }: { selected: Op | undefined }) {
+function ViewButtons({ selected, worst }: { selected: Op | undefined; worst: Op | null }) {
+  const seen = worst && seenAs(worst, model.picture.value?.open ?? new Set());
   return (
     <div class="graph-buttons" role="group" aria-label="View of the graph">
       <button type="button" aria-label="Zoom in" onClick={model.zoomIn}>
@@ -107,6 +114,11 @@ function ViewButtons({ selected }: { selected: Op | undefined }) {
       <button type="button" onClick={model.fit}>
         Fit
       </button>
+      {worst && seen && (
+        <button type="button" title={worst.name} onClick={() => model.reveal(worst)}>
+          Worst: {shortenMiddle(seen.label, 24)}
+        </button>
+      )}
       <button type="button" disabled={!selected} onClick={() => selected && model.reveal(selected)}>
         Center selection
       </button>

@@ -6,6 +6,7 @@ import { map, readyValue } from "../loadable.ts";
 import { OK, Verdict } from "../opcolumns.tsx";
 import { numberAt, textAt } from "../records.ts";
 import * as state from "../state.ts";
+import { isBad } from "../worst.ts";
 import { Facts } from "./detail/Facts.tsx";
 import { OtherRuns } from "./detail/OtherRuns.tsx";
 import { ErrorBars, Neighbors } from "./detail/Path.tsx";
@@ -62,6 +63,8 @@ function Body({ name }: { name: string }) {
   const [type, verdict, reason, clipped, ...place] = ["type", "verdict", "reason", "a_clipped", ...PLACE].map(
     (column) => readyValue(state.column(column)),
   );
+  const isAccused =
+    ["bad", "watch"].includes(textAt(verdict, row)) || isBad(readyValue(state.column(state.EFFECT)), row);
   const told = textAt(reason, row) || (textAt(verdict, row) === "ok" ? `It ${OK}` : "");
   return (
     <>
@@ -81,8 +84,8 @@ function Body({ name }: { name: string }) {
       </p>
       {told && <p class="d-reason">{told}.</p>}
       <ToDo name={name} />
-      <ErrorBars columns={place} row={row} reason={reason} />
       {state.isProbed.value && <Facts title="Effect at the output" names={EFFECT} row={row} />}
+      <ErrorBars columns={place} row={row} reason={reason} isAccused={isAccused} />
       <Tensors name={name} row={row} clipped={numberAt(clipped, row)} />
       {state.histograms(name).state !== "loading" && (
         <>

@@ -1,9 +1,10 @@
 // What to change, the worst first, and the config that does it.
 
 import { curesNothing, type Entry } from "../advice.ts";
+import { ToolPicker } from "../components/ConfigBox.tsx";
 import { HowToDiagnose } from "../components/HowToDiagnose.tsx";
 import { Empty, Loaded } from "../components/Status.tsx";
-import { entries } from "../configs.ts";
+import { entries, tools } from "../configs.ts";
 import { plural } from "../format.ts";
 import type { Suggestion } from "../records.ts";
 import * as state from "../state.ts";
@@ -28,6 +29,7 @@ function Suggestions({ rows }: { rows: Suggestion[] }) {
     <section class="view sg" aria-label="Suggestions">
       <div class="sg-columns">
         <div class="sg-list">
+          <ToolPicker tool={chosenTool()} hasNone />
           <Articles of={entries.value.filter((_, i) => !isVain[i])} />
           {vain.length > 0 && (
             <details class="sg-vain">
@@ -45,11 +47,16 @@ function Suggestions({ rows }: { rows: Suggestion[] }) {
   );
 }
 
+/** Empty also where what is remembered is no tool of this log. */
+function chosenTool(): string {
+  return tools.value.some(({ tool }) => tool === state.tool.value) ? state.tool.value : "";
+}
+
 function Articles({ of }: { of: Entry[] }) {
   return (
     <>
       {of.map((entry) => (
-        <Article key={`${state.run.value} ${entry.rank}`} entry={entry} />
+        <Article key={`${state.run.value} ${entry.rank}`} entry={entry} isAlone={entries.value.length === 1} />
       ))}
     </>
   );

@@ -10,14 +10,21 @@ import * as state from "../../state.ts";
 
 const MOST_DB = 60;
 
-export function ErrorBars(props: { columns: (Column | undefined)[]; row: number; reason: Column | undefined }) {
-  const { columns, row, reason } = props;
+interface ErrorProps {
+  columns: (Column | undefined)[];
+  row: number;
+  reason: Column | undefined;
+  /** Whether its verdict, or what it does to the output, is not ok: then nothing of it looks healthy. */
+  isAccused: boolean;
+}
+
+export function ErrorBars({ columns, row, reason, isAccused }: ErrorProps) {
   const known = columns.filter((column) => column !== undefined);
   return (
     <section class="d-section" aria-label="Where the error comes from">
       <h3>Where the error comes from</h3>
       {known.map((column) => (
-        <Bar key={column.spec.name} column={column} row={row} reason={reason} />
+        <Bar key={column.spec.name} column={column} row={row} reason={reason} isAccused={isAccused} />
       ))}
       <p class="muted">
         Signal to noise: longer is better, the mark is where normal begins. “Added here” is what this op does to correct
@@ -27,10 +34,11 @@ export function ErrorBars(props: { columns: (Column | undefined)[]; row: number;
   );
 }
 
-function Bar({ column, row, reason }: { column: Column; row: number; reason: Column | undefined }) {
+function Bar({ column, row, reason, isAccused }: Omit<ErrorProps, "columns"> & { column: Column }) {
   const value = numberAt(column, row);
   const normal = column.spec.normal?.[0] ?? 0;
-  const color = makeScale(column.spec, [value])?.inherited ? "inherited" : value < normal ? "low" : "";
+  const isInherited = makeScale(column.spec, [value])?.inherited;
+  const color = isInherited ? "inherited" : value < normal ? "low" : isAccused ? "accused" : "";
   const width = `${Math.max(0, Math.min(1, value / MOST_DB)) * 100}%`;
   return (
     <div class="d-db" {...explained(<Help spec={column.spec} />)}>

@@ -16,53 +16,55 @@ export function Toolbar({ header }: { header: TableHeader }) {
   const explainedBy = [...state.sort.value.map(({ column }) => column), ...shown.value];
   const byColumn = loaded.value.get(explainedBy.find((name) => scales.value.get(name)) ?? "");
   const problem = useSignal("");
+  const wrong = matcher(state.filter.value);
   return (
-    <div class="toolbar">
-      <FilterBox />
-      <Multiselect
-        label="Type"
-        options={textsOf("type")}
-        chosen={state.filter.value.types}
-        onChange={(types) => {
-          state.filter.value = { ...state.filter.value, types };
-        }}
-      />
-      <Multiselect
-        label="Verdict"
-        options={textsOf("verdict")}
-        chosen={state.filter.value.verdicts}
-        onChange={(verdicts) => {
-          state.filter.value = { ...state.filter.value, verdicts };
-        }}
-      />
-      <span class="muted" role="status">
-        {order.value.length === header.rows
-          ? plural(header.rows, "op")
-          : `${order.value.length.toLocaleString("en")} of ${plural(header.rows, "op")}`}
-        {selected.value.size > 0 && `, ${selected.value.size} selected`}
-      </span>
-      <span class="spacer" />
-      {byColumn?.kind === "number" && (
-        <Legend spec={byColumn.spec} scale={scales.value.get(byColumn.spec.name) ?? null} />
-      )}
-      <ColumnChooser all={header.columns} />
-      <CopyButton label={selected.value.size ? "Copy selection" : "Copy"} text={chosenCsv} />
-      <button type="button" onClick={() => downloadAll(header, problem)}>
-        Download CSV
-      </button>
-      {problem.value && (
-        <span class="wrong" role="alert">
-          {problem.value}
+    <div class="ops-toolbar">
+      <div class="toolbar one-row">
+        <FilterBox isWrong={typeof wrong === "string"} />
+        <Multiselect
+          label="Type"
+          options={textsOf("type")}
+          chosen={state.filter.value.types}
+          onChange={(types) => {
+            state.filter.value = { ...state.filter.value, types };
+          }}
+        />
+        <Multiselect
+          label="Verdict"
+          options={textsOf("verdict")}
+          chosen={state.filter.value.verdicts}
+          onChange={(verdicts) => {
+            state.filter.value = { ...state.filter.value, verdicts };
+          }}
+        />
+        <span class="muted shrinks" role="status">
+          {order.value.length === header.rows
+            ? plural(header.rows, "op")
+            : `${order.value.length.toLocaleString("en")} of ${plural(header.rows, "op")}`}
+          {selected.value.size > 0 && `, ${selected.value.size} selected`}
         </span>
-      )}
+        <span class="spacer" />
+        {byColumn?.kind === "number" && (
+          <Legend spec={byColumn.spec} scale={scales.value.get(byColumn.spec.name) ?? null} />
+        )}
+        <ColumnChooser all={header.columns} />
+        <CopyButton label={selected.value.size ? "Copy selection" : "Copy"} text={chosenCsv} />
+        <button type="button" aria-label="Download CSV" onClick={() => downloadAll(header, problem)}>
+          <span class="if-wide">Download </span>CSV
+        </button>
+      </div>
+      {[typeof wrong === "string" ? wrong : "", problem.value].filter(Boolean).map((text) => (
+        <p key={text} class="wrong" role="alert">
+          {text}
+        </p>
+      ))}
     </div>
   );
 }
 
-function FilterBox() {
+function FilterBox({ isWrong }: { isWrong: boolean }) {
   const box = useRef<HTMLInputElement>(null);
   const { filter } = state;
-  const wrong = matcher(filter.value);
   useEffect(() => {
     const jump = (event: KeyboardEvent) => {
       if (event.key !== "/" || (event.target as Element).matches("input, textarea, select")) return;
@@ -79,7 +81,7 @@ function FilterBox() {
         type="search"
         aria-label="Filter ops"
         placeholder={filter.value.regex ? "regular expression" : "words of the name or type"}
-        aria-invalid={typeof wrong === "string"}
+        aria-invalid={isWrong}
         value={filter.value.text}
         onInput={(event) => {
           filter.value = { ...filter.value, text: event.currentTarget.value };
@@ -95,11 +97,6 @@ function FilterBox() {
         />
         regex
       </label>
-      {typeof wrong === "string" && (
-        <span class="wrong" role="alert">
-          {wrong}
-        </span>
-      )}
     </>
   );
 }

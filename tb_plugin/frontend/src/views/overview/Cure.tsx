@@ -2,7 +2,7 @@
 
 import { isAboutTime } from "../../advice.ts";
 import { probeCommand } from "../../commands.ts";
-import { ConfigBox } from "../../components/ConfigBox.tsx";
+import { ConfigBox, ToolPicker } from "../../components/ConfigBox.tsx";
 import { CopyButton } from "../../components/CopyButton.tsx";
 import { Price, triedWith } from "../../components/Outcome.tsx";
 import { entries, firstEntry, shownAs } from "../../configs.ts";
@@ -27,7 +27,8 @@ export function Cure() {
       <p class="ov-action">{action}</p>
       <Price effects={effects} trials={tried} />
       {!tried.length && !effects.some(isProof) && <Measure />}
-      <ConfigBox config={config} tool={tool} offered={offered} />
+      <ToolPicker tool={tool} offered={offered} />
+      <ConfigBox config={config} tool={tool} />
     </Card>
   );
 }

@@ -1,12 +1,12 @@
 // What the worst ops add to the worst samples: whether an op breaks a few inputs, or all of them.
 
 import { useMemo } from "preact/hooks";
-import { shortenMiddle } from "../../format.ts";
+import { formatNumber, shortenMiddle } from "../../format.ts";
 import { readyValue } from "../../loadable.ts";
 import { sorted } from "../../order.ts";
-import type { SampleRow } from "../../records.ts";
+import { numberAt, type SampleRow } from "../../records.ts";
 import { decibels, ofOp, type Sample } from "../../samples.ts";
-import { makeScale } from "../../scale.ts";
+import { makeScale, scaleOf } from "../../scale.ts";
 import * as state from "../../state.ts";
 import { heads } from "../../worst.ts";
 
@@ -14,7 +14,14 @@ const MOST_OPS = 16;
 const MOST_SAMPLES = 24;
 const NORMAL_DB = 25;
 
-export function HeatMap({ rows, samples }: { rows: SampleRow[]; samples: Sample[] }) {
+interface Props {
+  rows: SampleRow[];
+  samples: Sample[];
+  /** The place of the sample that is looked at. */
+  chosen: number | undefined;
+}
+
+export function HeatMap({ rows, samples, chosen }: Props) {
   const ops = worstOps(rows);
   const known = useMemo(
     () => new Map(ops.map((row) => [row.op, ofOp(row)])),
@@ -31,8 +38,13 @@ export function HeatMap({ rows, samples }: { rows: SampleRow[]; samples: Sample[
           <thead>
             <tr>
               <th scope="col">op</th>
+              {state.isProbed.value && (
+                <th scope="col" title="What quantizing only this op does to the output of the model, over all samples">
+                  output
+                </th>
+              )}
               {shown.map(({ index }) => (
-                <th key={index} scope="col">
+                <th key={index} scope="col" class={index === chosen ? "chosen" : ""}>
                   {index}
                 </th>
               ))}
@@ -64,6 +76,7 @@ function Row({ op, of: { sqnrDb, isAdded }, shown }: { op: string; of: ReturnTyp
           {shortenMiddle(op, 30)}
         </button>
       </th>
+      {state.isProbed.value && <EffectCell op={op} />}
       {shown.map(({ index }) => {
         const value = sqnrDb[index] ?? Number.NaN;
         return (
@@ -77,6 +90,20 @@ function Row({ op, of: { sqnrDb, isAdded }, shown }: { op: string; of: ReturnTyp
         );
       })}
     </tr>
+  );
+}
+
+/** An op that adds little to its own result, and much to the model's, does not look healthy. */
+function EffectCell({ op }: { op: string }) {
+  const effect = readyValue(state.column(state.EFFECT));
+  const row = state.rowOf.value.get(op) ?? -1;
+  const value = numberAt(effect, row);
+  if (Number.isNaN(value)) return <td class="sm-effect" />;
+  const scale = effect?.kind === "number" ? scaleOf(effect) : null;
+  return (
+    <td class="sm-effect" style={{ background: scale?.color(value) }}>
+      {formatNumber(value, effect?.spec.unit)}
+    </td>
   );
 }
 

@@ -13,14 +13,14 @@ import * as state from "../../state.ts";
 import { Evidence } from "./Evidence.tsx";
 import { useInSight } from "./insight.ts";
 
-/** Entries that the reader has opened or closed, by run and rank; the first is open unless it was closed. */
+/** Entries that the reader has opened or closed, by run and rank; one alone is open unless it was closed. */
 const toggled = signal<Record<string, boolean>>({});
 
-export function Article({ entry }: { entry: Entry }) {
+export function Article({ entry, isAlone }: { entry: Entry; isAlone: boolean }) {
   const [element, inSight] = useInSight<HTMLElement>();
   const key = `${state.run.value} ${entry.rank}`;
-  const isOpen = toggled.value[key] ?? entry.rank === 1;
-  const { tool, offered, action, config, effects } = shownAs(entry, inSight);
+  const isOpen = toggled.value[key] ?? isAlone;
+  const { tool, action, config, effects } = shownAs(entry, inSight);
   const title = `${entry.rank}. ${action}`;
   const id = `suggestion-${entry.rank}`;
   const tried = triedWith(entry.ops, tool);
@@ -43,7 +43,7 @@ export function Article({ entry }: { entry: Entry }) {
         <span class="spacer" />
         {!isOpen && <CopyConfig config={config} />}
         <Tick entry={entry} title={title} />
-        <Price effects={effects} trials={tried} />
+        {!isOpen && <Price effects={effects} trials={tried} />}
       </header>
       {isOpen && (
         <div class="sg-body">
@@ -56,7 +56,7 @@ export function Article({ entry }: { entry: Entry }) {
           <Tried trials={tried} />
           <Effects effects={effects} />
           {!isAboutTime(entry) && <Proofs suggestions={entry.suggestions} inSight={inSight} />}
-          <ConfigBox config={config} tool={tool} offered={offered} />
+          <ConfigBox config={config} tool={tool} />
         </div>
       )}
     </article>
