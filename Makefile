@@ -93,6 +93,8 @@ bench: $(TEST_VENV)/ready browser
 	$(BIN)/python -m benchmarks.page
 	$(BIN)/python -m benchmarks.report
 	$(BIN)/python -m benchmarks.ranking
+	$(BIN)/python -m benchmarks.first_suggestion --cases 3
+	$(BIN)/python -m benchmarks.equalize --seeds 4
 	$(BIN)/python -m benchmarks.probe
 	$(BIN)/python -m benchmarks.cures --peers
 	$(BIN)/python -m benchmarks.torch

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from inc_tb.data import take
-from inc_tb.errors import IncTbError
-from inc_tb.frameworks.models import read_inputs
+from inc_tb.frameworks.memory import free_bytes
+from inc_tb.frameworks.models import measure_size, read_inputs
 from inc_tb.frameworks.protocols import MOST_SAMPLES
 from inc_tb.frameworks.registry import framework_of
 from inc_tb.measure.diagnosis import Diagnosis
@@ -25,6 +25,8 @@ from inc_tb.tuning.verify import compared, given, is_alike, kept_already, quanti
 FILE = "without_fp32.rewrites.json"
 _CAUSES = {"outlier_channels", "mask_constant", "clipped_range", "smallest_set", "measured_set"}
 """Rules that find what a rewrite may take away, and sets that have no name for it."""
+_COPIES = 8
+"""Of the fp32 model, that the memory must have room for: prepared, rewritten, quantized twice, and run."""
 _WORTH = 0.5
 """Of the error, what has to go."""
 _FP32, _GIVEN, _ANEW, _REWRITTEN = "fp32", "given", "anew", "rewritten"
@@ -63,8 +65,11 @@ def rewritten_instead(model: Any, quantized: Any, data: Any, diagnosis: Diagnosi
     if not rules & _CAUSES or not framework_of(model).can("find_rewrites"):
         return None
     try:
+        free = free_bytes()
+        if free is not None and _COPIES * measure_size(model) * 1000 > free:
+            return None
         found = _tried(model, quantized, data, diagnosis)
-    except IncTbError:
+    except Exception:  # noqa: BLE001  whatever it is, what is known without it is told
         return None
     return found if found is not None and found.recovered >= _WORTH else None
 

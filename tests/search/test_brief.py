@@ -11,6 +11,7 @@ import onnx
 import inc_tb
 from inc_tb.search.brief import BUDGET_S, budget_after, probe_briefly
 from tests.digits import DATA, digits
+from tests.frameworks import onnx_zoo as zoo
 
 Quantized = Callable[..., Path]
 BATCHES = [{"input": digits(16)}]
@@ -40,6 +41,18 @@ def test_nothing_is_suggested_where_the_output_is_healthy(quantized: Quantized) 
     assert left_out.startswith("1 suggestion that follows from single ops alone left out")
     assert found.comparison["real"].error < 0.01
     assert len(alarmed.suggestions) == 1
+
+
+def test_healthy_rounding_that_adds_up_is_no_cure(tmp_path: Path) -> None:
+    """Nothing was trained here, and nothing is wrong with any op: about a hundredth is lost all the same."""
+    net = zoo.cnn()
+    path = net.save(tmp_path)
+    feeds = zoo.data(net, 32)
+    models = path, zoo.static(path, feeds)
+    found = probe_briefly(models, [feeds], inc_tb.diagnose(*models, feeds), LONG, None)
+    assert 0.003 < found.comparison["simulated"].error < 0.1
+    assert found.diagnosis.suggestions == []
+    assert "no op is to blame: it is the sum of healthy rounding" in found.diagnosis.notes[-1]
 
 
 def test_without_time_the_diagnosis_stays_and_says_so(quantized: Quantized) -> None:
