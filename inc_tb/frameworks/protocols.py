@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from inc_tb.frameworks.ops import Array, Batch, Input, Op, Pair, RangesOffered, Site, Unit
 from inc_tb.frameworks.traces import Slice
-from inc_tb.records import Suggestion
+from inc_tb.records import Rewrite, Suggestion
 
 MOST_SAMPLES = 32
 """In a batch, where the memory has room for more."""
@@ -86,6 +86,10 @@ class Switchable(Protocol):
         Nothing where a range cannot be tried without quantizing anew.
         """
         return {}
+
+    def shifts(self, batches: Sequence[Batch]) -> Sequence[Rewrite]:
+        """Changes of biases that make up for the mean error of rounded weights; nothing where they cannot be told."""
+        return ()
 
     def gradients(self, batch: Batch) -> Mapping[str, npt.NDArray[np.float64]]:
         """For each op and sample, an estimate of what its quantization does to the output, from one backward pass.

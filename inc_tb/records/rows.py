@@ -185,7 +185,10 @@ class GraphNode(msgspec.Struct, omit_defaults=True):
 
 
 class Rewrite(msgspec.Struct, omit_defaults=True):
-    """A change of the fp32 model that leaves what it computes as it is, and makes it easier to quantize."""
+    """A change of the fp32 model that leaves what it computes as it is, and makes it easier to quantize.
+
+    Only "bias" changes that: by what rounded weights will take back.
+    """
 
     __repr__ = short_repr
 

@@ -35,7 +35,7 @@ class Applied(NamedTuple):
 
 
 def apply(model: Any, cure: str | PathLike[str] | Sequence[Rewrite]) -> Any:
-    """The fp32 model with the rewrites of a trial, which change nothing of what it computes.
+    """The fp32 model with the rewrites of a trial, which change nothing of what it computes but for shifted biases.
 
     `cure` is the folder of the trial's run, a file that `inc-tb apply` has written beside a model, or the rewrites
     themselves. A model that they were not found for is refused. Gives what its framework has: of ONNX a ModelProto, of

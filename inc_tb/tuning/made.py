@@ -55,8 +55,15 @@ class MadeModels:
             raise ModelError(f"the quantizer failed: {type(error).__name__}: {error}") from error
 
     def fp32_of(self, attempt: Attempt) -> Any:
-        """What the attempt quantizes: the fp32 model, rewritten if it says so."""
-        told = attempt.settings.get("rewrites")
+        """The fp32 model that the attempt is compared with: rewritten if it says so, without changing its results."""
+        told = attempt.settings.get("rewrites") or ()
+        return self._with([rewrite for rewrite in told if rewrite["kind"] != "bias"])
+
+    def source_of(self, attempt: Attempt) -> Any:
+        """What it quantizes."""
+        return self._with(attempt.settings.get("rewrites"))
+
+    def _with(self, told: Any) -> Any:
         if not told:
             return self._reference
         key = hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]

@@ -234,7 +234,7 @@ class TrialRunner(Standings):
         try:
             stored(self.quantized(attempt), self.best_model)
             if is_file(self.reference):
-                stored(self._fp32_of(attempt), self.prepared)  # from which the recipe makes it
+                stored(self._models.source_of(attempt), self.prepared)  # from which the recipe makes it
         except ModelError:
             return  # the trial says why there is no model
 

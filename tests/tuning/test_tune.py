@@ -827,6 +827,38 @@ def test_tensors_that_no_calibrator_suits_get_ranges_of_their_own(tmp_path: Path
     check_cured(found, "ranges of their own for 1 tensor, by 1/64 of the largest", ranges=ranges)
 
 
+def test_means_that_rounded_weights_shift_are_cured_by_biases(tmp_path: Path) -> None:
+    """All inputs are about 20, and what is left of that decides."""
+    random = np.random.default_rng(0)
+    w = random.normal(size=(8, 16, 1, 1))
+    x = 20 + random.normal(size=(200, 16, 1, 1)) * 0.5 + random.normal(size=(200, 16, 6, 6))
+    x = x.astype(np.float32)
+    nodes = [
+        node("Conv", "x", "w", "b", "c"),
+        node("GlobalAveragePool", "c", "p"),
+        node("Flatten", "p", "y"),
+    ]
+    model = save(tmp_path / "m.onnx", nodes, {"w": w, "b": -20 * w.sum(axis=(1, 2, 3))}, [16, 6, 6])
+    found = tune(
+        model, x[:64], same_class_as(model, x[64:]), tolerance=0.1, objectives=(), logdir=tmp_path / "log",
+        quantizer=OnnxRuntimeQuantizer(**SETTINGS),
+    )  # fmt: skip
+    (rewrite,) = rewrites = found.best.config["rewrites"]
+    check_cured(found, "biases of the fp32 model that make up for rounded weights", rewrites=rewrites)
+    assert (rewrite["kind"], rewrite["ops"]) == ("bias", ["/c/Conv"])
+    cured = inc_tb.apply(model, tmp_path / "log" / found.best.name)
+    (mine,), (theirs,) = ([t for t in m.graph.initializer if t.name == "b"] for m in (onnx.load(model), cured))
+    more = numpy_helper.to_array(theirs) - numpy_helper.to_array(mine)
+    np.testing.assert_allclose(more, rewrite["values"], rtol=1e-4, atol=1e-5)
+    logged = tmp_path / "log"
+    onnx.save(cured, tmp_path / "cured.onnx")
+    np.testing.assert_allclose(
+        results(tmp_path / "cured.onnx", x, "x"), results(logged / "prepared_model.onnx", x, "x")
+    )
+    with pytest.raises(ModelError, match=r"no 1 op with the same biases to change so \(bias\)"):
+        inc_tb.apply(cured, tmp_path / "log" / found.best.name)
+
+
 class WithoutRanges(OnnxRuntimeQuantizer):
     """With them the range of what a sigmoid reads ends where its results do."""
 

@@ -1,7 +1,8 @@
 """Changes of an fp32 ONNX model that leave what it computes as it is, and make it easier to quantize.
 
 An outlier channel is scaled down where it is made and up where it is read; a constant that only has to be larger than
-anything else, such as that of a mask, is brought close to the rest.
+anything else, such as that of a mask, is brought close to the rest. Only biases that make up for rounded weights
+(biases.py) change what it computes, by as much.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import onnx
 
 from inc_tb.errors import ModelError
 from inc_tb.frameworks import scaling
+from inc_tb.frameworks.onnx.biases import shift
 from inc_tb.frameworks.onnx.clamps import clamped, clamped_at, find_clamps
 from inc_tb.frameworks.onnx.constants import Constants
 from inc_tb.frameworks.onnx.labels import NONE, Labels, Shape
@@ -59,9 +61,12 @@ def apply_rewrites(source: Any, rewrites: Sequence[Rewrite]) -> onnx.ModelProto:
     name_nodes(model.proto)
     constants, parts = Constants(model), Parts(model)
     for rewrite in rewrites:
-        _check(model, parts, nodes, rewrite, describe(source))
+        if rewrite.kind != "bias":
+            _check(model, parts, nodes, rewrite, describe(source))
     for rewrite in rewrites:
-        if rewrite.kind in _SCALED:
+        if rewrite.kind == "bias":
+            shift(constants, model, rewrite, describe(source))
+        elif rewrite.kind in _SCALED:
             _scale(constants, parts, model, rewrite)
         else:
             for name, at in clamped(model, rewrite):

@@ -23,6 +23,7 @@ from inc_tb.frameworks.edges import before_softmax
 from inc_tb.frameworks.feeds import fitted, split, whole_inputs
 from inc_tb.frameworks.memory import default_budget
 from inc_tb.frameworks.onnx.adapter import describe_input
+from inc_tb.frameworks.onnx.biases import find_shifts
 from inc_tb.frameworks.onnx.failures import cannot_run
 from inc_tb.frameworks.onnx.graph import PASS_THROUGH, Graph
 from inc_tb.frameworks.onnx.match import Matching
@@ -33,6 +34,7 @@ from inc_tb.frameworks.onnx.sites import Sites, rounded_again
 from inc_tb.frameworks.onnx.steps import Step
 from inc_tb.frameworks.ops import Array, Batch, Input, Range, RangesOffered, Unit
 from inc_tb.frameworks.protocols import Outputs, Switchable
+from inc_tb.records import Rewrite
 
 MASK, SCALES, ZEROS = "inc_tb_mask", "inc_tb_scales", "inc_tb_zeros"
 _SOFTMAX = {"Softmax", "LogSoftmax"}
@@ -184,6 +186,9 @@ class OnnxSwitches(Switchable):
         grids = {owner: self._found.grids[owner] for owner in sharing}
         found = find_ranges(self._reference, self._quantized, grids, [self._fitted(batch) for batch in batches])
         return {tuple(sharing[owner]): offered for owner, offered in found.items()}
+
+    def shifts(self, batches: Sequence[Batch]) -> list[Rewrite]:
+        return find_shifts(self._reference, self._found.constants, [self._fitted(batch) for batch in batches])
 
     def _in_parts(self, run: Callable[[Batch], list[Array]], feeds: Batch) -> list[Array]:
         """The outputs for all samples, of which as many run at once as fit the memory."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
+import msgspec
+
 from inc_tb.errors import ModelError
 from inc_tb.records import Trial, listed, plural
 from inc_tb.search.ranging import find_ranges
@@ -55,8 +57,9 @@ def try_cures(explored: Explored) -> Generator[Attempt, Trial, None]:
         elif changes == _EACH_CHANNEL:
             yield from medicine.taken(what, {**explored.base.settings, **changes})
     if not medicine.has_met and not bench.budget.is_over(_SHARE_OF_RANGES):
-        for what, settings in _with_ranges(explored).items():
-            yield from medicine.tried(what, settings, _BETTER)
+        for found in (_with_ranges, _with_biases):
+            for what, settings in found(explored).items() if not medicine.has_met else ():
+                yield from medicine.tried(what, settings, _BETTER)
     bench.forget_simulations(but=explored.base)
 
 
@@ -174,6 +177,17 @@ def _with_ranges(explored: Explored) -> Mapping[str, Mapping[str, Any]]:
         return {}
     told = f"ranges of their own for {plural(len(found.ranges), 'tensor')}, by {listed(found.how)}"
     return {told: bench.quantizer.with_ranges(settings, found.ranges)}
+
+
+def _with_biases(explored: Explored) -> Mapping[str, Mapping[str, Any]]:
+    """Biases that make up for what rounding does to the mean of a channel."""
+    bench, settings = explored.bench, explored.base.settings
+    if not bench.rewrite or "rewrites" not in settings:
+        return {}
+    simulation = bench.simulation(explored.base)
+    shifts = [msgspec.to_builtins(rewrite) for rewrite in simulation.model.shifts(simulation.batches)]
+    told = "biases of the fp32 model that make up for rounded weights"
+    return {told: {**settings, "rewrites": [*settings["rewrites"], *shifts]}} if shifts else {}
 
 
 def _errors(explored: Explored, attempt: Attempt) -> tuple[float, float]:
