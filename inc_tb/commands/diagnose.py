@@ -183,7 +183,7 @@ def diagnose(
             budget_s = budget_after(time.monotonic() - began)
             probed = probe_briefly(models, batches, found, budget_s, probing)
             found = probed.diagnosis
-        with SummaryWriter(folder) as writer:
+        with SummaryWriter(folder, whole=True) as writer:
             writer.add_diagnosis(found)
         if probe_s:
             probed = probe(*models, batches, budget_s=probe_s, logdir=folder, diagnosis=found, progress=probing)
@@ -199,7 +199,7 @@ def diagnose(
         with progress_bar("timing runs", profile_runs) as timing:
             times = profile(models[0], one_by_one, quantized=models[1], runs=profile_runs, progress=timing)
         found = times.join(found)
-        with SummaryWriter(folder) as writer:
+        with SummaryWriter(folder, whole=True) as writer:
             writer.add_profile(times)
             writer.update_diagnosis(found)
     put_tables_above(folder, logdir, found)

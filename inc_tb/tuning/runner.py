@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
@@ -23,6 +22,7 @@ from inc_tb.frameworks.models import digest_model, open_results, open_switches, 
 from inc_tb.frameworks.ops import Batch
 from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.frameworks.registry import framework_of
+from inc_tb.locks import TemporaryFolder
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.benchmark import Speed, benchmark
 from inc_tb.profiling.run import profile
@@ -91,7 +91,7 @@ class TrialRunner(Standings):
         if logdir.exists() and not logdir.is_dir():
             raise UsageError(f"{logdir}: is a file; expected a folder to write to. Choose another place.")
         self._objectives = named_objectives(objectives, lambda samples: self._first(samples)[0], self._latency)
-        self._folder = tempfile.TemporaryDirectory(prefix="inc_tb_tune_")
+        self._folder = TemporaryFolder("tune")
         try:
             self.reference = quantizer.prepare(model, Path(self._folder.name))
             self.batches = calibration_data(self.reference, calibration, samples)
@@ -183,7 +183,7 @@ class TrialRunner(Standings):
                 times = profile(self.reference, first, quantized=made, runs=self._profile_runs)
             except IncTbError as error:
                 trial.notes.append(f"not profiled: {error}")
-        with SummaryWriter(folder) as writer:
+        with SummaryWriter(folder, whole=True) as writer:
             if is_made and self._diagnosis_samples:
                 try:
                     found = self.diagnosis(attempt)
