@@ -28,6 +28,7 @@ from inc_tb.store.encoded import diagnosis_records, profile_record, tag_of, tria
 from inc_tb.store.eventfile import EventFile, event_files, read_events, readable_run
 from inc_tb.store.hold import WRITING, Hold, held_alone, hold
 from inc_tb.store.remote import Mirror, is_remote, mirror_of_run
+from inc_tb.store.thinning import Thinning
 from inc_tb.store.workspace import alone, make_newest, put_tables
 
 REFERENCE_RUN = "fp32"
@@ -49,13 +50,20 @@ class SummaryWriter:
     from one trial, so give all trials of a folder the same settings.
     The events of a run that is written `whole` appear when the writer is closed, and never if an error ends it before;
     what lies beside them, the traces of a profile and the run of the reference, is there at once.
+    With `keep_last` the run holds that many diagnoses, the last ones, and the scalars of all steps: TensorBoard keeps
+    in memory whatever a run holds.
 
     Beside the events are activations_table.csv and weights_table.csv of the newest diagnosis, with Neural Compressor's
     titles, for scripts that read its workspaces; the run that is written last is the newest folder.
     """
 
     def __init__(
-        self, logdir: str | PathLike[str], *, worst_ops: int = dashboards.WORST_OPS, whole: bool = False
+        self,
+        logdir: str | PathLike[str],
+        *,
+        worst_ops: int = dashboards.WORST_OPS,
+        whole: bool = False,
+        keep_last: int | None = None,
     ) -> None:
         self._mirror: Mirror | None = None
         if isinstance(logdir, str) and is_remote(logdir):
@@ -71,6 +79,11 @@ class SummaryWriter:
             self._last_step.update({tag: max(step, self._last_step.get(tag, -1)) for tag, step in found.items()})
         self._curves = set(self._last_step)
         self._whole = whole
+        if whole and keep_last is not None:
+            raise UsageError(
+                "whole=True and keep_last were given; expected one of them. A run that goes on is not whole."
+            )
+        self._thinning = None if keep_last is None else Thinning(self.logdir, keep_last, merges=self._mirror is None)
         self._file = EventFile(self.logdir, whole=whole)
         self._hold.newest = self._file
         if readable_run(self.logdir.name) != self.logdir.name:
@@ -123,6 +136,8 @@ class SummaryWriter:
     def add_diagnosis(self, diagnosis: Diagnosis, step: int | None = None) -> None:
         step = self._next_step(tag_of("ops"), step)
         diagnosis.logged = self.logdir if self._mirror is None else None
+        if self._thinning is not None:
+            self._begin_file(self._thinning)
         self._write(diagnosis_records(diagnosis), step)
         scalars = dashboards.scalars_of(diagnosis, self.worst_ops, self._curves)
         self._write(scalars, step)
@@ -198,6 +213,14 @@ class SummaryWriter:
             self._hold.newest = self._file
         return self._file
 
+    def _begin_file(self, thinning: Thinning) -> None:
+        if not self._file.is_closed:
+            self._file.close()
+            self._file = EventFile(self.logdir)
+            if self._hold is not None:
+                self._hold.newest = self._file
+            thinning.began(self._file.path)
+
     def add_graph(self, model: Any) -> None:
         """A model, by path or as an object, for the Graphs dashboard; a diagnosis brings its own."""
         self._write_graph(dashboards.graph_event(read_graph(model)))
@@ -228,12 +251,15 @@ class SummaryWriter:
         missing = [value for value in values if value.tag not in known]
         needs_graph = len(diagnosis.graph) > GRAPH_OPS and not has_graph
         if missing or needs_graph:
-            file = EventFile(folder, mark)
-            file.write(Event(wall_time=time.time(), step=0, summary=Summary(value=missing)))
-            if needs_graph:
-                graph = dashboards.graph_event(diagnosis.graph).graph_def
-                file.write(Event(wall_time=time.time(), graph_def=graph))
-            file.close()
+            file = EventFile(folder, mark, whole=True)
+            try:
+                file.write(Event(wall_time=time.time(), step=0, summary=Summary(value=missing)))
+                if needs_graph:
+                    graph = dashboards.graph_event(diagnosis.graph).graph_def
+                    file.write(Event(wall_time=time.time(), graph_def=graph))
+                file.close()
+            finally:
+                file.discard()
             put_tables(folder, alone(diagnosis))
 
     def _next_step(self, tag: str, step: int | None) -> int:

@@ -40,6 +40,7 @@ FILL = """
 import sys
 from pathlib import Path
 import inc_tb
+from inc_tb.errors import UsageError
 from tests.made_runs import make_diagnosis
 place = Path(sys.argv[1])
 with inc_tb.SummaryWriter(place / "small", whole=True) as writer:
@@ -47,7 +48,7 @@ with inc_tb.SummaryWriter(place / "small", whole=True) as writer:
 try:
     with inc_tb.SummaryWriter(place / "large", whole=True) as writer:
         writer.add_diagnosis(make_diagnosis(2000))
-except inc_tb.UsageError as error:
+except UsageError as error:
     print(error)
 print(sorted(p.name for p in place.iterdir()))
 with inc_tb.SummaryWriter(place / "next", whole=True) as writer:
