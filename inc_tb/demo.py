@@ -9,7 +9,6 @@ folded batch norms and long training.
 from __future__ import annotations
 
 import shlex
-import tempfile
 import time
 from collections.abc import Sequence
 from importlib.resources import files
@@ -25,6 +24,7 @@ from inc_tb.advise.diagnose import diagnose
 from inc_tb.data import open_data
 from inc_tb.errors import ModelError
 from inc_tb.frameworks.ops import Input
+from inc_tb.locks import TemporaryFolder
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.profile import Profile
 from inc_tb.profiling.run import profile
@@ -56,7 +56,7 @@ def run_demo(console: Console, logdir: Path) -> list[Trial]:
         raise ModelError(f"the demo needs {error.name}, which is not installed: pip install 'inc-tb[onnx]'.") from error
     del onnxruntime
     images, labels, held_out = load_digits()
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryFolder("demo") as folder:
         fp32 = Path(folder, "digits_cnn.onnx")
         onnx.save(add_outlier_channels(onnx.load(_shipped("digits_cnn.onnx"))), fp32)
         quantizer = inc_tb.OnnxRuntimeQuantizer(preprocess=False)

@@ -14,6 +14,7 @@ Every message says what was given, what was expected, and what to do next.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -68,6 +69,17 @@ def reading(kind: type[IncTbError], given: object, problem: str, what_to_do: str
         ) from error
     except Exception as error:
         raise kind(f"{given}: {problem} ({_told(error)}). {what_to_do}") from error
+
+
+@contextmanager
+def writing(place: object) -> Iterator[None]:
+    """The boundary of the disk: what cannot be written there is an error of ours, which says what to do."""
+    try:
+        yield
+    except OSError as error:
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        what_to_do = "Make room there, or choose another folder." if is_full else "Choose another folder."
+        raise UsageError(f"{place}: cannot write there ({error.strerror}). {what_to_do}") from error
 
 
 def _told(error: Exception) -> str:

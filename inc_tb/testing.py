@@ -59,7 +59,7 @@ def hold_to_fp32(request: pytest.FixtureRequest) -> Hold:
     def hold(reference: Any, quantized: Any, batches: Any, *, run: str | PathLike[str] | None = None) -> Diagnosis:
         found = diagnose(reference, quantized, batches, previews=False)
         if run is not None:
-            with SummaryWriter(run) as writer:
+            with SummaryWriter(run, whole=True) as writer:
                 writer.add_diagnosis(found)
         name = found.quantized if run is None else str(run)
         for outcome in _outcomes(Run(name, {0: found}), limits, base):

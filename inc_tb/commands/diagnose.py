@@ -201,7 +201,7 @@ def diagnose(
             budget_s = budget_after(time.monotonic() - began)
             probed = probe_briefly(models, batches, found, budget_s, probing)
             found = probed.diagnosis
-        with SummaryWriter(folder) as writer:
+        with SummaryWriter(folder, whole=True) as writer:
             writer.add_diagnosis(found)
         if probe_s:
             first, second = models if engine is None else (reference, quantized)  # which workers open themselves
@@ -220,7 +220,7 @@ def diagnose(
         with progress_bar("timing runs", profile_runs) as timing:
             times = profile(models[0], one_by_one, quantized=models[1], runs=profile_runs, progress=timing)
         found = times.join(found)
-        with SummaryWriter(folder) as writer:
+        with SummaryWriter(folder, whole=True) as writer:
             writer.add_profile(times)
             writer.update_diagnosis(found)
     instead = None

@@ -106,7 +106,7 @@ def profile(
         say(f"{folder} holds a diagnosis of {diagnosis.reference} and {diagnosis.quantized}; it gets no times.")
         diagnosis = None
     priced = found.join(diagnosis) if diagnosis is not None else None
-    with SummaryWriter(folder) as writer:
+    with SummaryWriter(folder, whole=True) as writer:
         writer.add_profile(found)
         if priced is not None:
             writer.update_diagnosis(priced)

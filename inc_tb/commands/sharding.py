@@ -99,7 +99,7 @@ def merge(shards: tuple[Place, ...], logdir: Path, run: str, as_json: bool) -> N
         whole = merge_files(files_of(here))
     refuse_taken(folder, run, whole.names, goes_on=False, can_append=False)
     found = diagnosed(whole.measured, whole.ops, whole.framework, whole.names, whole.notes, whole.origin)
-    with SummaryWriter(folder) as writer:
+    with SummaryWriter(folder, whole=True) as writer:
         writer.add_diagnosis(found)
     put_tables_above(folder, logdir, found)
     write_lists(folder, found)

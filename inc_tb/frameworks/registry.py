@@ -61,6 +61,11 @@ def framework_of(model: Any) -> Framework:
 
 def framework_of_both(reference: Any, quantized: Any, verb: str) -> Framework:
     """The one framework of a pair, of which the reference may be missing where it can be made of the other."""
+    if quantized is None:
+        raise ModelError(
+            f"the quantized model is None; expected a model beside {describe(reference)}. A quantizer that writes a "
+            "file returns None: give the path of that file."
+        )
     given = [model for model in (reference, quantized) if model is not None]
     found = {framework_of(model) for model in given}
     if len(found) == 1:

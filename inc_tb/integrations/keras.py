@@ -15,9 +15,11 @@ from inc_tb.errors import UsageError
 from inc_tb.frameworks.arrays import as_array
 from inc_tb.frameworks.models import open_pair, read_inputs
 from inc_tb.frameworks.registry import describe
+from inc_tb.integrations.own_run import KEEP_LAST, OwnRun
 from inc_tb.integrations.samples import check_data, check_samples, first_batches
 from inc_tb.integrations.training import Quantize, Watch, check_writer, default_samples, new_run
 from inc_tb.measure.diagnosis import Diagnosis
+from inc_tb.store.thinning import check_keep_last
 
 _BATCH_SIZE = 32
 """Of fit, unless told otherwise; callbacks do not get to know it."""
@@ -36,6 +38,7 @@ class DiagnosisCallback(keras.callbacks.Callback):  # type: ignore[misc]
     Logs go to `writer`, which may be keras' own TensorBoard callback, so that they join its run `train`; else to a run
     `quantization` in `log_dir`. The step is the epoch, as keras' TensorBoard callback has it. Models with the torch and
     the TensorFlow backend are taken.
+    A run of its own keeps the last `keep_last` diagnoses (None: all), and the scalars of all steps.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class DiagnosisCallback(keras.callbacks.Callback):  # type: ignore[misc]
         quantize: Quantize | None = None,
         samples: int | None = None,
         writer: Any = None,
+        keep_last: int | None = KEEP_LAST,
         log_dir: str | PathLike[str] = "logs",
     ) -> None:
         super().__init__()
@@ -55,6 +59,8 @@ class DiagnosisCallback(keras.callbacks.Callback):  # type: ignore[misc]
             raise UsageError("nothing to compare with was given; expected quantize=…, reference=…, or both.")
         check_samples(samples)
         check_data(data)
+        check_keep_last(keep_last)
+        self._keep_last = keep_last
         if writer is not None and not isinstance(writer, keras.callbacks.TensorBoard):
             check_writer(writer)
         self._watch = Watch(
@@ -63,7 +69,7 @@ class DiagnosisCallback(keras.callbacks.Callback):  # type: ignore[misc]
         )  # fmt: skip
         self._data, self._samples = data, samples or default_samples(_BATCH_SIZE)
         self._writer, self._log_dir = writer, Path(log_dir)
-        self._own: Any = None
+        self._own: OwnRun | None = None
         self._batches: list[Any] | None = None
         self._epoch = 0
         self._is_waiting = False
@@ -116,19 +122,8 @@ class DiagnosisCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if self._writer is not None:
             return self._writer
         if self._own is None:
-            self._own = _open(new_run(self._log_dir))
+            self._own = OwnRun(new_run(self._log_dir), self._keep_last)
         return self._own
-
-
-def _open(folder: Path) -> Any:
-    """A writer of the framework that is there anyway."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow
-
-        return tensorflow.summary.create_file_writer(str(folder))
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder))
 
 
 def _copied(model: Any) -> Any:

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch.utils.tensorboard import SummaryWriter
-
 from inc_tb.errors import UsageError
+from inc_tb.integrations.own_run import KEEP_LAST, OwnRun
 from inc_tb.integrations.samples import as_inputs, batch_size, check_data, check_samples, first_batches
 from inc_tb.integrations.training import Quantize, Watch, check_writer, default_samples, new_run
+from inc_tb.store.thinning import check_keep_last
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
@@ -38,6 +38,7 @@ class DiagnosisCallback(_base()):  # type: ignore[misc]
     one those of the training, and an eighth of a training batch.
 
     Logs go to `writer`, else to the trainer's TensorBoardLogger, else to a run `quantization` in its default_root_dir.
+    A run of its own keeps the last `keep_last` diagnoses (None: all), and the scalars of all steps.
     """
 
     def __init__(
@@ -51,9 +52,12 @@ class DiagnosisCallback(_base()):  # type: ignore[misc]
         data: Any = None,
         samples: int | None = None,
         writer: Any = None,
+        keep_last: int | None = KEEP_LAST,
     ) -> None:
         super().__init__()
         self._watch = Watch(every=every, at_evaluation=at_evaluation, reference=reference, quantize=quantize)
+        check_keep_last(keep_last)
+        self._keep_last = keep_last
         check_samples(samples)
         if data is not None:
             check_data(data)
@@ -61,7 +65,7 @@ class DiagnosisCallback(_base()):  # type: ignore[misc]
             check_writer(writer)
         self._part = model
         self._data, self._samples, self._writer = data, samples, writer
-        self._own: SummaryWriter | None = None
+        self._own: OwnRun | None = None
         self._batches: list[Any] | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -119,7 +123,7 @@ class DiagnosisCallback(_base()):  # type: ignore[misc]
         if theirs is not None:
             return theirs.experiment
         if self._own is None:
-            self._own = SummaryWriter(str(new_run(Path(trainer.default_root_dir))))
+            self._own = OwnRun(new_run(Path(trainer.default_root_dir)), self._keep_last)
         return self._own
 
 

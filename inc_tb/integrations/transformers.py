@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from torch.utils.tensorboard import SummaryWriter
 from transformers import Trainer, TrainerCallback
 from transformers.integrations import TensorBoardCallback
 
 from inc_tb.errors import UsageError
+from inc_tb.integrations.own_run import KEEP_LAST, OwnRun
 from inc_tb.integrations.samples import as_inputs, check_data, check_samples, first_batches
 from inc_tb.integrations.training import Quantize, Watch, check_writer, default_samples, new_run
+from inc_tb.store.thinning import check_keep_last
 
 
 class DiagnosisCallback(TrainerCallback):  # type: ignore[misc]
@@ -27,6 +28,7 @@ class DiagnosisCallback(TrainerCallback):  # type: ignore[misc]
     Logs go to `writer`, which may be a TensorBoardCallback; else to the run of `trainer`'s TensorBoardCallback; else
     to a run `quantization` in the folder of the logs. A callback cannot find its trainer by itself:
     `trainer.add_callback(DiagnosisCallback(every=100, trainer=trainer))`.
+    A run of its own keeps the last `keep_last` diagnoses (None: all), and the scalars of all steps.
     """
 
     def __init__(
@@ -39,9 +41,12 @@ class DiagnosisCallback(TrainerCallback):  # type: ignore[misc]
         data: Any = None,
         samples: int | None = None,
         writer: Any = None,
+        keep_last: int | None = KEEP_LAST,
         trainer: Trainer | None = None,
     ) -> None:
         self._watch = Watch(every=every, at_evaluation=at_evaluation, reference=reference, quantize=quantize)
+        check_keep_last(keep_last)
+        self._keep_last = keep_last
         check_samples(samples)
         if data is not None:
             check_data(data)
@@ -51,7 +56,7 @@ class DiagnosisCallback(TrainerCallback):  # type: ignore[misc]
             raise UsageError(f"trainer={trainer!r} was given; expected the transformers.Trainer that is trained with.")
         self._data, self._samples = data, samples
         self._writer, self._trainer = writer, trainer
-        self._own: SummaryWriter | None = None
+        self._own: OwnRun | None = None
         self._batches: list[Any] | None = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
@@ -108,7 +113,7 @@ class DiagnosisCallback(TrainerCallback):  # type: ignore[misc]
         if theirs is not None:
             return theirs
         if self._own is None:
-            self._own = SummaryWriter(str(new_run(_folder(args, state))))
+            self._own = OwnRun(new_run(_folder(args, state)), self._keep_last)
         return self._own
 
 

@@ -15,8 +15,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from inc_tb.errors import DataError, MismatchError, RecordError
+from inc_tb.errors import DataError, MismatchError, RecordError, writing
 from inc_tb.frameworks.ops import Op
+from inc_tb.locks import is_running
 from inc_tb.measure.shards import Shard, merged, packed, unpacked
 from inc_tb.records import Origin, listed, plural
 
@@ -61,13 +62,25 @@ class _Version(msgspec.Struct):
 def store(path: Path, shard: StoredShard) -> None:
     """Whole or not at all: a job that is done again replaces what an earlier try has left."""
     data = gzip.compress(msgspec.msgpack.encode(shard, enc_hook=_encoded), compresslevel=4, mtime=0)
-    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{socket.gethostname()}-{os.getpid()}-{path.name}.part")
-    try:
-        part.write_bytes(_MARK + google_crc32c.value(data).to_bytes(_CHECKSUM_BYTES, "little") + data)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_left(path)
+        try:
+            part.write_bytes(_MARK + google_crc32c.value(data).to_bytes(_CHECKSUM_BYTES, "little") + data)
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def _remove_left(path: Path) -> None:
+    """By an earlier try of this machine that was killed."""
+    start, end = f".{socket.gethostname()}-", f"-{path.name}.part"
+    for left in path.parent.glob(".*.part"):
+        process = left.name[len(start) : -len(end)]
+        is_of_it = left.name.startswith(start) and left.name.endswith(end) and process.isdecimal()
+        if is_of_it and not is_running(int(process)):
+            left.unlink(missing_ok=True)
 
 
 def pack(measured: Shard, **told: Any) -> StoredShard:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from inc_tb.errors import writing
 from inc_tb.frameworks.traces import LATEST_US, LONGEST_US, Slice, is_time
 
 Item = TypeVar("Item")
@@ -59,12 +59,15 @@ def write_traces(
     target = folder / "plugins" / "profile" / _file_name(session)
     contents = {f"{_file_name(host)}.xplane.pb": to_xplane(slices, host)} if slices else {}
     contents.update({_file_name(name): content for name, content in (files or {}).items()})
-    if contents:
-        target.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
-        beside = target / f".{name}.{os.getpid()}"
-        beside.write_bytes(content)
-        beside.replace(target / name)  # so that TensorBoard never sees half of it
+        beside = target / f".{name}.part"
+        with writing(target / name):
+            target.mkdir(parents=True, exist_ok=True)
+            try:
+                beside.write_bytes(content)
+                beside.replace(target / name)  # so that TensorBoard never sees half of it
+            finally:
+                beside.unlink(missing_ok=True)
     return [target / name for name in contents]
 
 

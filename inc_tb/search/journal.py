@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from inc_tb.errors import DataError, reading
+from inc_tb.errors import DataError, reading, writing
 
 
 class Journal:
@@ -26,9 +26,14 @@ class Journal:
         return len(self._lines)
 
     def add(self, line: dict[str, Any]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            file.write(msgspec.json.encode(line) + b"\n")
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with self.path.open("ab") as file:
+                    file.write(msgspec.json.encode(line) + b"\n")
+            except OSError:
+                self._drop_torn_end()
+                raise
         self._lines.append(line)
 
     def clear(self) -> None:

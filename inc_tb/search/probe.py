@@ -298,7 +298,7 @@ class Prober:
         if self._writer is not None and time.monotonic() - self._logged > self._wait_s:
             # Ever more rarely: the log holds each of them.
             self._logged, self._wait_s = time.monotonic(), self._wait_s * 1.5
-            self._writer.update_diagnosis(self._filled())
+            self._writer.update_diagnosis(self._filled(), is_last=False)
 
     def _filled(self) -> Diagnosis:
         self._rank()

@@ -14,12 +14,15 @@ from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.records import Trial
 from inc_tb.sources.imported import Imported, ImportedRun
 from inc_tb.store.eventfile import event_files
+from inc_tb.store.hold import IMPORTING, held_alone
 from inc_tb.store.reader import load
 from inc_tb.store.workspace import put_tables_above
 from inc_tb.store.writer import SummaryWriter
 
 _AS_STORED = 1e-5
 """Relative: most columns are stored as float32."""
+
+_WAITS_S = 60.0
 
 
 def log_runs(
@@ -28,8 +31,14 @@ def log_runs(
     """Write what is not there yet, below `logdir` and the name of what was imported; the runs that are new.
 
     The same workspace goes where it went before, so that importing it again adds what has come since. Another one of
-    that name gets a number. Runs that are `known` to be there are not looked at.
+    that name gets a number. Runs that are `known` to be there are not looked at. An import beside another one waits for
+    it, and finds what that has written.
     """
+    with held_alone(logdir, IMPORTING, wait_s=_WAITS_S):
+        return _log_new(imported, logdir, name, known)
+
+
+def _log_new(imported: Imported, logdir: Path, name: str | None, known: Collection[str]) -> list[ImportedRun]:
     wanted, count = imported.name if name is None else name, 1
     folder = logdir / wanted
     states = ["same" if run.name in known else _state(folder / run.name, run) for run in imported.runs]

@@ -21,12 +21,12 @@ import google_crc32c
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tensorboard.compat.proto.event_pb2 import Event
 
-from inc_tb.errors import UsageError
+from inc_tb.errors import UsageError, writing
 
 _HEADER = struct.Struct("<QI")
 _FOOTER = struct.Struct("<I")
 _count = itertools.count()
-_MARK, _PART = "events.out.tfevents", "part.of.events"
+_MARK, PART = "events.out.tfevents", "part.of.events"
 """TensorBoard looks for "tfevents" in names."""
 
 
@@ -38,24 +38,23 @@ class EventFile:
     """
 
     def __init__(self, folder: Path, suffix: str = "", *, whole: bool = False) -> None:
-        try:
+        with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            self._file = _new_file(folder, suffix, _PART if whole else _MARK)
-        except OSError as error:
-            raise UsageError(f"{folder}: cannot write there ({error.strerror}). Choose another folder.") from error
+            self._file = _new_file(folder, suffix, PART if whole else _MARK)
         written = Path(str(self._file.name))
-        self.path = written.with_name(written.name.replace(_PART, _MARK, 1))
+        self.path = written.with_name(written.name.replace(PART, _MARK, 1))
         self._lock = threading.Lock()
         self.write(Event(wall_time=time.time(), file_version="brain.Event:2"))
 
     def write(self, event: Event) -> None:
-        record = _framed(event)
+        record = framed(event)
         with self._lock:
             if self._file.closed:
                 raise UsageError(f"{self.path}: the writer is closed. Open a new one, which continues with a new file.")
             start = self._file.tell()
             try:
-                _write_all(self._file, record)
+                with writing(self.path):
+                    _write_all(self._file, record)
             except BaseException:
                 # A full disk or Ctrl-C in the middle: nothing behind half a record would ever be read.
                 self._file.truncate(start)
@@ -73,6 +72,16 @@ class EventFile:
         if not self._file.closed:
             self._file.close()
             os.unlink(str(self._file.name))
+
+    @property
+    def is_closed(self) -> bool:
+        return self._file.closed
+
+
+def remove_unfinished(folder: Path) -> None:
+    """What a process that was killed left in a run that nobody else writes."""
+    for path in (*folder.glob(f"{PART}.*"), *folder.glob("*.part")):
+        path.unlink(missing_ok=True)
 
 
 def _new_file(folder: Path, suffix: str, mark: str) -> FileIO:
@@ -112,7 +121,7 @@ def event_files(folder: Path) -> list[Path]:
     return sorted(p for p in folder.glob("*.tfevents.*") if p.is_file()) if folder.is_dir() else []
 
 
-def _framed(event: Event) -> bytes:
+def framed(event: Event) -> bytes:
     data: bytes = event.SerializeToString()
     return _HEADER.pack(len(data), _masked(struct.pack("<Q", len(data)))) + data + _FOOTER.pack(_masked(data))
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from inc_tb.errors import UsageError, first_line
+from inc_tb.locks import is_running
 
 SPOOL = "INC_TB_SPOOL"
 """The variable that says where the spool is, instead of in the user's cache."""
@@ -49,6 +50,11 @@ def shown(path: Path) -> str:
             rest = path.relative_to(mirror.folder).as_posix()
             return mirror.address if rest == "." else f"{mirror.address}/{rest}"
     return str(path)
+
+
+def spool_of(path: Path) -> Path | None:
+    """Of a file or folder that lives elsewhere."""
+    return next((mirror.folder.parent for mirror in _live if path.is_relative_to(mirror.folder)), None)
 
 
 class Mirror:
@@ -214,9 +220,6 @@ def _files(folder: Path) -> list[Path]:
 def _is_owned(folder: Path) -> bool:
     """Whether its process is still there."""
     try:
-        os.kill(int((folder / _OWNER).read_text().split()[0]), 0)
-    except PermissionError:  # it is somebody else's
-        return True
+        return is_running(int((folder / _OWNER).read_text().split()[0]))
     except (OSError, ValueError, IndexError):
         return False
-    return True

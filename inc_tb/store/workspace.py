@@ -9,21 +9,19 @@ import os
 import time
 from pathlib import Path
 
-from inc_tb.errors import UsageError
+from inc_tb.errors import writing
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.measure.tables import TABLES, is_ours, write_table
 
 
 def put_tables(folder: Path, diagnosis: Diagnosis | None) -> None:
     """Both tables, except where Neural Compressor's own are; without a diagnosis the titles, unless there are more."""
-    try:
+    with writing(folder):
         for table in TABLES:
             path = folder / table.file
             is_free = not path.exists()
             if is_free or (diagnosis is not None and is_ours(path)):
                 write_table(table, folder, diagnosis, few=True)
-    except OSError as error:
-        raise UsageError(f"{folder}: cannot write there ({error.strerror}). Choose another folder.") from error
 
 
 def put_tables_above(run: Path, logdir: Path, diagnosis: Diagnosis | None) -> None:

@@ -8,6 +8,7 @@ import platform
 import time
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -25,12 +26,17 @@ from inc_tb.records import Trial
 from inc_tb.store import dashboards
 from inc_tb.store.encoded import diagnosis_records, profile_record, tag_of, trial_record
 from inc_tb.store.eventfile import EventFile, event_files, read_events, readable_run
+from inc_tb.store.hold import WRITING, Hold, held_alone, hold
 from inc_tb.store.remote import Mirror, is_remote, mirror_of_run
+from inc_tb.store.thinning import Thinning
 from inc_tb.store.workspace import alone, make_newest, put_tables
 
 REFERENCE_RUN = "fp32"
 GRAPH_OPS = 5000
 """The Graphs dashboard has larger models in the reference's run only: TensorBoard holds the graph of every run."""
+
+_REFERENCE_WAITS_S = 60.0
+"""Trials of several processes share it."""
 
 
 class SummaryWriter:
@@ -45,12 +51,21 @@ class SummaryWriter:
     so give all trials of a folder the same settings.
     The events of a run that is written `whole` appear when the writer is closed, and never if an error ends it before;
     what lies beside them, the traces of a profile and the run of the reference, is there at once.
+    With `keep_last` the run holds that many diagnoses, the last ones, and the scalars of all steps: TensorBoard keeps
+    in memory whatever a run holds.
 
     Beside the events are activations_table.csv and weights_table.csv of the newest diagnosis, with Neural Compressor's
     titles, for scripts that read its workspaces; the run that is written last is the newest folder.
     """
 
-    def __init__(self, logdir: str | PathLike[str], *, worst_ops: int | None = None, whole: bool = False) -> None:
+    def __init__(
+        self,
+        logdir: str | PathLike[str],
+        *,
+        worst_ops: int | None = None,
+        whole: bool = False,
+        keep_last: int | None = None,
+    ) -> None:
         self._mirror: Mirror | None = None
         if isinstance(logdir, str) and is_remote(logdir):
             self._mirror, name = mirror_of_run(logdir)
@@ -61,10 +76,20 @@ class SummaryWriter:
         self.worst_ops = dashboards.WORST_OPS if worst_ops is None else worst_ops
         self._histograms = dashboards.WORST_HISTOGRAMS if worst_ops is None else worst_ops
         self._held: tuple[list[Summary.Value], int] | None = None
-        self._last_step, self._has_graph = _found_in(self.logdir)
+        self._hold: Hold | None = hold(self.logdir)
+        self._last_step, self._counting = self._hold.steps, self._hold.counting
+        found, self._has_graph = _found_in(self.logdir)
+        with self._counting:
+            self._last_step.update({tag: max(step, self._last_step.get(tag, -1)) for tag, step in found.items()})
         self._curves = set(self._last_step)
         self._whole = whole
+        if whole and keep_last is not None:
+            raise UsageError(
+                "whole=True and keep_last were given; expected one of them. A run that goes on is not whole."
+            )
+        self._thinning = None if keep_last is None else Thinning(self.logdir, keep_last, merges=self._mirror is None)
         self._file = EventFile(self.logdir, whole=whole)
+        self._hold.newest = self._file
         if readable_run(self.logdir.name) != self.logdir.name:
             warnings.warn(
                 f"{self.logdir}: TensorBoard's fast loader cannot read runs with double quotes, backslashes or control "
@@ -85,6 +110,9 @@ class SummaryWriter:
         if self._whole and error is not None:
             self._file.discard()
             self._whole = False
+            self._hold = None
+            with suppress(OSError):  # it holds something else
+                self.logdir.rmdir()
             self._finish()
         else:
             self.close()
@@ -94,6 +122,7 @@ class SummaryWriter:
         if self._whole:
             self._whole = False
             self._put_tables(self._diagnosis)
+        self._hold = None
         self._finish()
 
     def _finish(self) -> None:
@@ -112,13 +141,15 @@ class SummaryWriter:
         is_first = tag_of("ops") not in self._last_step
         step = self._next_step(tag_of("ops"), step)
         diagnosis.logged = self.logdir if self._mirror is None else None
+        if self._thinning is not None:
+            self._begin_file(self._thinning)
         self._write(diagnosis_records(diagnosis), step)
         self._write_curves(diagnosis, step, is_single=is_first and not self._is_asked)
         self._write(dashboards.histograms_of(diagnosis, "quantized", self._histograms), step)
         self._write([dashboards.summary_text(diagnosis)], step)
         if len(diagnosis.graph) <= GRAPH_OPS:
             self._write_graph(dashboards.graph_event(diagnosis.graph, dashboards.added_noise(diagnosis)))
-            self._file.write(dashboards.noise_event(diagnosis, step))
+            self._newest_file().write(dashboards.noise_event(diagnosis, step))
         self._write_reference(diagnosis)
         self._put_tables(diagnosis)
         self._send()
@@ -136,14 +167,18 @@ class SummaryWriter:
             scalars += held
         self._curves.update(value.tag for value in scalars)
 
-    def update_diagnosis(self, diagnosis: Diagnosis) -> None:
-        """The op table and the suggestions anew, as a further step; everything else of the diagnosis stays."""
+    def update_diagnosis(self, diagnosis: Diagnosis, *, is_last: bool = True) -> None:
+        """The op table and the suggestions anew, as a further step; everything else of the diagnosis stays.
+
+        The files beside the events are written with the last of several updates.
+        """
         step = self._next_step(tag_of("ops"), None)
         self._last_step[tag_of("suggestions")] = step
         diagnosis.logged = self.logdir if self._mirror is None else None
         self._write(diagnosis_records(diagnosis, ("ops", "suggestions")), step)
         self._write([dashboards.summary_text(diagnosis)], step)
-        self._put_tables(diagnosis)
+        if is_last:
+            self._put_tables(diagnosis)
         self._send()
 
     def add_trial(self, trial: Trial, step: int | None = None) -> None:
@@ -168,7 +203,7 @@ class SummaryWriter:
             if not self._has_graph:
                 self._write_graph(dashboards.graph_event(profile.graph))
             for event in dashboards.time_events(profile, profile.graph, step):
-                self._file.write(event)
+                self._newest_file().write(event)
         session = f"{time.strftime('%Y_%m_%d_%H_%M_%S')}-{step}"
         write_traces(self.logdir, session, platform.node() or "host", profile.slices, profile.traces)
         self._send()
@@ -183,7 +218,24 @@ class SummaryWriter:
 
     def _write(self, values: Sequence[Summary.Value], step: int) -> None:
         """One event, so that a reader sees all of the values or none."""
-        self._file.write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        self._newest_file().write(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+
+    def _newest_file(self) -> EventFile:
+        """A further one, where another writer of this process has begun one since."""
+        if self._hold is not None and self._hold.newest is not self._file and not self._whole:
+            if not self._file.is_closed:
+                self._file.close()
+                self._file = EventFile(self.logdir)
+            self._hold.newest = self._file
+        return self._file
+
+    def _begin_file(self, thinning: Thinning) -> None:
+        if not self._file.is_closed:
+            self._file.close()
+            self._file = EventFile(self.logdir)
+            if self._hold is not None:
+                self._hold.newest = self._file
+            thinning.began(self._file.path)
 
     def add_graph(self, model: Any) -> None:
         """A model, by path or as an object, for the Graphs dashboard; a diagnosis brings its own."""
@@ -193,13 +245,16 @@ class SummaryWriter:
     def _write_graph(self, graph: Event) -> None:
         if graph != self._graph:  # TensorBoard shows a run's newest graph, and complains about each further one
             self._graph, self._has_graph = graph, True
-            self._file.write(Event(wall_time=time.time(), graph_def=graph.graph_def))
+            self._newest_file().write(Event(wall_time=time.time(), graph_def=graph.graph_def))
 
     def _write_reference(self, diagnosis: Diagnosis) -> None:
         """Every op once, however many trials have it among their worst."""
         if self._reference is None:  # weights that are trained are still the same reference's
             self._reference = _reference_run(self.logdir, diagnosis)
-        folder, mark = self._reference
+        with held_alone(self._reference[0], WRITING, wait_s=_REFERENCE_WAITS_S):
+            self._complete_reference(diagnosis, *self._reference)
+
+    def _complete_reference(self, diagnosis: Diagnosis, folder: Path, mark: str) -> None:
         known: set[str] = set()
         has_graph = False
         for event in (event for path in event_files(folder) for event in read_events(path)):
@@ -212,24 +267,28 @@ class SummaryWriter:
         missing = [value for value in values if value.tag not in known]
         needs_graph = len(diagnosis.graph) > GRAPH_OPS and not has_graph
         if missing or needs_graph:
-            file = EventFile(folder, mark)
-            file.write(Event(wall_time=time.time(), step=0, summary=Summary(value=missing)))
-            if needs_graph:
-                graph = dashboards.graph_event(diagnosis.graph).graph_def
-                file.write(Event(wall_time=time.time(), graph_def=graph))
-            file.close()
+            file = EventFile(folder, mark, whole=True)
+            try:
+                file.write(Event(wall_time=time.time(), step=0, summary=Summary(value=missing)))
+                if needs_graph:
+                    graph = dashboards.graph_event(diagnosis.graph).graph_def
+                    file.write(Event(wall_time=time.time(), graph_def=graph))
+                file.close()
+            finally:
+                file.discard()
             put_tables(folder, alone(diagnosis))
 
     def _next_step(self, tag: str, step: int | None) -> int:
-        last = self._last_step.get(tag, -1)
-        step = last + 1 if step is None else whole_step(step)
-        if step <= last:
-            raise UsageError(
-                f"step {step} was given after step {last}; TensorBoard drops steps that do not grow. "
-                f"Give a step from {last + 1} on, or none."
-            )
-        self._last_step[tag] = step
-        return step
+        with self._counting:
+            last = self._last_step.get(tag, -1)
+            step = last + 1 if step is None else whole_step(step)
+            if step <= last:
+                raise UsageError(
+                    f"step {step} was given after step {last}; TensorBoard drops steps that do not grow. "
+                    f"Give a step from {last + 1} on, or none."
+                )
+            self._last_step[tag] = step
+            return step
 
 
 def whole_step(step: int) -> int:

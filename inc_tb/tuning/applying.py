@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from inc_tb.errors import DataError, IncTbError, ModelError, UsageError
 from inc_tb.frameworks.models import default_quantizer
 from inc_tb.frameworks.registry import framework_of
+from inc_tb.locks import TemporaryFolder
 from inc_tb.records import Rewrite
 from inc_tb.tuning.files import stored
 
@@ -70,7 +70,7 @@ def rewritten(model: Any, cure: Cure) -> Applied:
     try:
         return Applied(framework.apply_rewrites(model, cure.rewrites), was_prepared=False)
     except ModelError as refused:
-        with TemporaryDirectory(prefix="inc_tb_") as folder:
+        with TemporaryFolder() as folder:
             try:
                 prepared = default_quantizer(model, cure.settings).prepare(model, Path(folder))
                 return Applied(framework.apply_rewrites(prepared, cure.rewrites), was_prepared=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 import warnings
 from collections.abc import Iterator
 from os import PathLike
@@ -13,9 +12,10 @@ from typing import Any
 import msgspec
 
 from inc_tb.data import load_function, split_function
-from inc_tb.errors import IncTbError, ModelError, UsageError
+from inc_tb.errors import IncTbError, ModelError, UsageError, writing
 from inc_tb.frameworks.carried import Carried, Found, Manifest
 from inc_tb.frameworks.registry import framework_of, named
+from inc_tb.locks import TemporaryFolder
 from inc_tb.tuning.files import remove
 from inc_tb.tuning.loop import Tuned
 
@@ -46,8 +46,7 @@ def save(tuned: Tuned, folder: str | PathLike[str], *, tokenizer: Any = None) ->
         VERSION, framework.name, tuned.tool, dict(tuned.best.config), list(tuned.best.fallback), tuned.examples,
         tuned.best.name, tuned.best.accuracy, tuned.baseline, tuned.target, framework.versions(),
     )  # fmt: skip
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as place:
+    with writing(target), TemporaryFolder("saving", target.parent) as place:
         beside = Path(place, "made")
         beside.mkdir()
         own = framework.store_tuned(Carried(tuned.quantized, tuned.reference, manifest, tokenizer), beside)

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from inc_tb.errors import UsageError
+from inc_tb.errors import UsageError, writing
 from inc_tb.frameworks.models import save_model
 from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.frameworks.registry import framework_of
@@ -17,13 +17,17 @@ def stored(model: Any, target: Path) -> Path:
     is_folder = is_file(model) and model.is_dir()
     if target.is_dir() and not is_folder:
         raise UsageError(f"{target}: is a folder; expected a file to write to. Choose another place.")
-    target.parent.mkdir(parents=True, exist_ok=True)
     beside = target.with_name(f".{target.name}.part")
-    remove(beside)
-    save_model(model, beside)
-    if is_folder:
-        remove(target)
-    return beside.replace(target)
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove(beside)
+        try:
+            save_model(model, beside)
+            if is_folder:
+                remove(target)
+            return beside.replace(target)
+        finally:
+            remove(beside)
 
 
 def remove(path: Path) -> None:

@@ -6,7 +6,6 @@ interrupted therefore goes on by running the strategy again and answering from t
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,10 +23,12 @@ from inc_tb.errors import ModelError, UsageError
 from inc_tb.frameworks.carried import Example
 from inc_tb.frameworks.ops import Array
 from inc_tb.frameworks.protocols import Quantizer
+from inc_tb.locks import TemporaryFolder
 from inc_tb.profiling.benchmark import Speed, as_told
 from inc_tb.records import Trial, brief, plural
 from inc_tb.search.comparison import Comparison
 from inc_tb.shown import Shown
+from inc_tb.store.hold import TUNING, held_alone
 from inc_tb.store.workspace import make_newest
 from inc_tb.tuning.attempt import Attempt, key_of
 from inc_tb.tuning.calibration import calibration_data
@@ -220,7 +221,7 @@ def tune(
         about["evaluate"] = str(Path(told).absolute())
     places = {"model": model, "calibration": calibration}
     given = {name: str(Path(p).absolute()) for name, p in places.items() if isinstance(p, str | PathLike)}
-    with runner, ExitStack() as stack:
+    with held_alone(Path(logdir), TUNING), runner, ExitStack() as stack:
         history = History(Path(logdir), about, {**given, "samples": samples}, resume=resume)
         workers = None
         if on is not None:
@@ -352,7 +353,7 @@ def rebuild(
             f"{trial.name}: its config has {sorted(trial.config)}, this quantizer takes {sorted(tool.settings)}. "
             "Rebuild a trial with the quantizer that made it."
         )
-    with tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
+    with TemporaryFolder() as folder:
         prepared = tool.prepare(model, Path(folder))
         data = calibration_data(prepared, calibration, samples)
         suffix = suffix_by(tool, prepared)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 import time
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from os import PathLike
@@ -24,6 +21,7 @@ from inc_tb.frameworks.models import digest_model, open_results, open_switches, 
 from inc_tb.frameworks.ops import Batch, RangesOffered
 from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.frameworks.registry import framework_of
+from inc_tb.locks import TemporaryFolder
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.profiling.benchmark import Speed, benchmark
 from inc_tb.profiling.run import profile
@@ -94,15 +92,15 @@ class TrialRunner(Standings):
         if logdir.exists() and not logdir.is_dir():
             raise UsageError(f"{logdir}: is a file; expected a folder to write to. Choose another place.")
         self._objectives = named_objectives(objectives, lambda samples: self._first(samples)[0], self._latency)
-        folder = Path(tempfile.mkdtemp(prefix="inc_tb_tune_"))
-        self._clean_up = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._folder = TemporaryFolder("tune")
+        folder = Path(self._folder.name)
         try:
             self.reference = quantizer.prepare(model, folder)
             self.batches = calibration_data(self.reference, calibration, samples)
             # Once: a function that gives the data may shuffle them.
             self._sample = take(self.batches, MOST_SAMPLES, read_inputs(self.reference))
         except BaseException:
-            self._clean_up()
+            self._folder.cleanup()
             raise
         first = next(iter(self.batches))
         self.examples = [Example(name, str(array.dtype), list(array.shape)) for name, array in first.items()]
@@ -123,7 +121,7 @@ class TrialRunner(Standings):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._clean_up()
+        self._folder.cleanup()
 
     @property
     def simulated(self) -> int:

@@ -24,7 +24,7 @@ class Tried(NamedTuple):
         self.trial.name = folder.name
         if folder.exists():  # of a trial that was cut off before the history had it
             shutil.rmtree(folder)
-        with SummaryWriter(folder) as writer:
+        with SummaryWriter(folder, whole=True) as writer:
             if self.diagnosis is not None:
                 writer.add_diagnosis(self.diagnosis if self.profile is None else self.profile.join(self.diagnosis))
             if self.profile is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -19,6 +18,7 @@ from inc_tb.frameworks.models import open_results, read_inputs
 from inc_tb.frameworks.ops import Array, Batch
 from inc_tb.frameworks.protocols import MOST_SAMPLES, Quantizer
 from inc_tb.frameworks.registry import framework_of
+from inc_tb.locks import TemporaryFolder
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.records import Suggestion, short_repr
 from inc_tb.search.comparison import Comparison, Expected
@@ -70,7 +70,7 @@ def verify(model: Any, quantized: Any, data: Any, diagnosis: Diagnosis, evaluate
     quantizer = framework.make_quantizer(framework.read_settings(quantized, diagnosis.ops))
     kept = kept_already(diagnosis)
     changed, more = _asked_for(quantizer, suggestion, diagnosis)
-    with tempfile.TemporaryDirectory(prefix="inc_tb_verify_") as folder:
+    with TemporaryFolder("verify") as folder:
         prepared = quantizer.prepare(model, Path(folder))
         calibration = calibration_data(prepared, data, None)
         made = {ANEW: (quantizer.settings, kept), CURED: (changed, list(dict.fromkeys([*kept, *more])))}

@@ -16,7 +16,7 @@ from onnxruntime.quantization import QuantFormat, quantize_dynamic
 from torch import nn
 
 import inc_tb
-from inc_tb.errors import UsageError
+from inc_tb.errors import ModelError, UsageError
 from tests.digits import DATA, digits, write_pruned
 
 HARD = DATA / "hard.onnx"
@@ -28,6 +28,17 @@ def refused(reference: Any, quantized: Any, data: Any = None) -> str:
         inc_tb.diagnose(reference, quantized, digits(4) if data is None else data)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+def test_a_quantized_model_that_is_none() -> None:
+    """Quantizers that write a file return nothing."""
+    for call in (inc_tb.diagnose, inc_tb.probe):
+        with pytest.raises(ModelError) as caught:
+            call(HARD, None, {})
+        assert str(caught.value) == (
+            f"the quantized model is None; expected a model beside {HARD}. A quantizer that writes a file returns "
+            "None: give the path of that file."
+        )
 
 
 @pytest.fixture

@@ -123,8 +123,8 @@ def _tried(reader: Reader, number: int) -> tuple[str, str]:
             reader.read(given)
         except IncTbError as error:
             found = "refused", type(error).__name__
-        except _TooLongError:
-            found = "hang", f"over {LONGEST_S} s"
+        except _TooLongError as error:
+            found = "hang", f"over {LONGEST_S} s at {_place(error)}"
         except BaseException as error:  # noqa: BLE001  anything else is what is looked for
             found = "foreign", f"{type(error).__name__} at {_place(error)}: {error}"[:300]
         else:

@@ -21,7 +21,9 @@ from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.tensorboard import SummaryWriter
 
 import inc_tb
+from inc_tb.errors import UsageError
 from inc_tb.integrations.lightning import DiagnosisCallback
+from inc_tb.store.eventfile import event_files, read_events
 from tests.integrations.tiny import FILTERS, assert_same, assert_unchanged, fresh, noise, runs, state, steps
 from tests.waiting import PATIENCE_S
 
@@ -188,6 +190,15 @@ def test_training_is_the_same_with_the_callback(tmp_path: Path, options: dict[st
         ends.append(state(module))
     assert steps(tmp_path / "quantization") == [1, 2, 3, 4, 5, 6]
     assert_unchanged(ends[1], ends[0])
+
+
+def test_a_run_of_its_own_keeps_the_last_diagnoses(tmp_path: Path) -> None:
+    fit(Module(net()), tmp_path, DiagnosisCallback(every=1, at_evaluation=False, keep_last=2))
+    assert steps(tmp_path / "quantization") == [5, 6]
+    events = (event for path in event_files(tmp_path / "quantization") for event in read_events(path))
+    assert {event.step for event in events if any("sqnr" in v.tag for v in event.summary.value)} == set(range(1, 7))
+    with pytest.raises(UsageError, match="keep_last=0 was given"):
+        DiagnosisCallback(every=1, keep_last=0)
 
 
 def test_each_training_has_a_run_of_its_own(tmp_path: Path) -> None:

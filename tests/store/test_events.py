@@ -487,7 +487,9 @@ class TestInterrupted:
             limits = resource.getrlimit(resource.RLIMIT_FSIZE)
             resource.setrlimit(resource.RLIMIT_FSIZE, (whole + 1000, limits[1]))
             try:
-                with pytest.raises(OSError, match="File too large"):
+                with pytest.raises(
+                    UsageError, match=r"tfevents.*cannot write there \(File too large\)\. Make room there"
+                ):
                     writer.add_diagnosis(diagnosis)
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -519,12 +521,15 @@ class TestInterrupted:
 
 
 class TestSteps:
-    def test_two_writers_have_two_files(self, tmp_path: Path) -> None:
-        with inc_tb.SummaryWriter(tmp_path) as one, inc_tb.SummaryWriter(tmp_path) as other:
-            one.add_trial(inc_tb.Trial("one"), 1)
-            other.add_trial(inc_tb.Trial("other"), 2)
-        assert len(event_files(tmp_path)) == 2
-        assert [trial.name for trial in inc_tb.load(tmp_path).trials.values()] == ["one", "other"]
+    @each_loader
+    def test_two_writers_of_a_process_count_together(self, loader: Any, tmp_path: Path) -> None:
+        """TensorBoard never goes back to a file that is older than the one that it has read last."""
+        with inc_tb.SummaryWriter(tmp_path / "run") as one, inc_tb.SummaryWriter(tmp_path / "run") as other:
+            for writer in (one, other, one):
+                writer.add_trial(inc_tb.Trial("a", 0.5))
+        with loader(tmp_path) as contents:
+            assert list(contents.blobs()["run"]["quantization/trial"]) == [0, 1, 2]
+        assert not list((tmp_path / "run").glob(".*"))
 
     def test_names_sort_in_the_order_of_opening(self, tmp_path: Path) -> None:
         opened = []
@@ -957,7 +962,7 @@ def test_a_whole_run_appears_when_it_is_complete(loader: str, tmp_path: Path, di
         raise KeyboardInterrupt
     with LOADERS[loader](tmp_path) as contents:
         assert contents.runs() == ["fp32", "whole"]
-    assert list((tmp_path / "broken").iterdir()) == []
+    assert not (tmp_path / "broken").exists()
     found = inc_tb.load(tmp_path / "whole")
     assert found.trial == make_trial("whole")
     assert list(found.ops["name"]) == list(diagnosis.ops["name"])
@@ -977,3 +982,32 @@ def test_names_that_the_fast_loader_cannot_read(name: str, tmp_path: Path) -> No
 def test_other_odd_names_are_left_as_they_are(tmp_path: Path) -> None:
     for name in ("a'b", "aéb", "a b", "a:b", "a[b]"):
         assert run_folder(tmp_path, name) == tmp_path / name
+
+
+@each_loader
+def test_the_last_diagnoses_are_kept_and_scalars_of_all_steps(loader: Any, tmp_path: Path) -> None:
+    """A further writer goes on where the first one ended."""
+    found = make_large(3)
+    for steps in (range(70), range(70, 100)):
+        with inc_tb.SummaryWriter(tmp_path / "run", keep_last=3) as writer:
+            for _ in steps:
+                writer.add_diagnosis(found)
+            writer.add_trial(make_trial("a"))
+    assert list(inc_tb.load(tmp_path / "run").diagnoses) == [97, 98, 99]
+    with loader(tmp_path) as contents:
+        blobs = contents.blobs(fetch=False)["run"]
+        assert list(blobs["quantization/ops"]) == list(blobs["quantization/histograms"]) == [97, 98, 99]
+        assert list(blobs["quantization/trial"]) == [0, 1]
+        scalars = contents.scalars()["run"]
+        assert all(list(points) == list(range(100)) for tag, points in scalars.items() if not tag.startswith("trial"))
+        assert scalars
+    assert len(event_files(tmp_path / "run")) < 80
+    assert not list((tmp_path / "run").glob("part*"))
+
+
+def test_keep_last_is_a_number_and_of_a_run_that_goes_on(tmp_path: Path) -> None:
+    for odd in (0, True, 2.5):
+        with pytest.raises(UsageError, match="expected a whole number from 1 on, or None for all"):
+            inc_tb.SummaryWriter(tmp_path / "run", keep_last=odd)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="expected one of them"):
+        inc_tb.SummaryWriter(tmp_path / "run", whole=True, keep_last=2)

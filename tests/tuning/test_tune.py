@@ -704,7 +704,7 @@ def test_nothing_is_left_in_the_working_directory_or_in_tmp(tmp_path: Path, monk
     with pytest.raises(DataError):
         tune(CLEAN, [], accuracy, logdir=tmp_path / "other")
     assert list((tmp_path / "cwd").iterdir()) == []
-    assert list((tmp_path / "tmp").glob("inc_tb_tune_*")) == []
+    assert list((tmp_path / "tmp").glob(".inc-tb-tune-*")) == []
 
 
 # Cures that cost less than fp32

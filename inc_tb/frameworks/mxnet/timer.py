@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from inc_tb.frameworks.mxnet.runtime import Executor, fused, shapes_of
 from inc_tb.frameworks.ops import Array, Batch
 from inc_tb.frameworks.protocols import Execution, Kernel, Recorded
 from inc_tb.frameworks.traces import Slice
+from inc_tb.locks import TemporaryFolder
 
 _THREADS = "OMP_NUM_THREADS"
 
@@ -112,7 +112,7 @@ class _Log:
     """What the profiler writes, which can be told where once in a process."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="inc-tb-")
+        self._folder = TemporaryFolder()
         self._place, self._read = Path(self._folder.name) / "mxnet.json", 0
         try:
             mx.profiler.set_config(profile_symbolic=True, aggregate_stats=False, filename=str(self._place))

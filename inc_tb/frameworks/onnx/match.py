@@ -86,7 +86,8 @@ class Matching(Fusing):
             return False
         if not self._same_selection(step, candidate) or not self._same_whole_numbers(step, candidate):
             return False
-        theirs = [v if v in wanted else self._before_helper(v) for v in candidate.reads]
+        known = set(wanted)
+        theirs = [v if v in known else self._before_helper(v) for v in candidate.reads]
         return reads_the_same(wanted, theirs, in_any_order=step.type in INTERCHANGEABLE)
 
     def _sure(self, step: Step, candidates: list[Step]) -> list[Step]:

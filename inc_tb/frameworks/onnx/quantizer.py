@@ -8,10 +8,7 @@ import inspect
 import io
 import logging
 import math
-import shutil
-import tempfile
 import warnings
-import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -42,6 +39,7 @@ from inc_tb.frameworks.onnx.rewrites import apply_rewrites
 from inc_tb.frameworks.ops import Batch, Range
 from inc_tb.frameworks.registry import describe
 from inc_tb.frameworks.templates import write
+from inc_tb.locks import TemporaryFolder
 from inc_tb.records import Rewrite, Suggestion
 
 _CHOICES: Choices = {
@@ -104,8 +102,8 @@ class OnnxRuntimeQuantizer:
                 f"{approach!r}, {format!r} and {symmetric} were given."
             )
         self._types: list[str] = []
-        self._ranges = Path(tempfile.mkdtemp(prefix="inc_tb_ranges_"))
-        weakref.finalize(self, shutil.rmtree, self._ranges, ignore_errors=True)
+        self._folder = TemporaryFolder("ranges")
+        self._ranges = Path(self._folder.name)
 
     def prepare(self, model: Any, folder: Path) -> Path:
         """Shapes inferred, batch norms folded, every op named. Models without anything to fold keep all their ops."""
@@ -145,7 +143,7 @@ class OnnxRuntimeQuantizer:
         self, model: Path, target: Path, calibration: Iterable[Batch], settings: Mapping[str, Any], keep: Sequence[str]
     ) -> None:
         try:
-            with _quiet(), tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
+            with _quiet(), TemporaryFolder() as folder:
                 rewritten = _rewritten(model, settings["rewrites"], Path(folder))
                 if settings["approach"] == "dynamic":
                     _dynamic(rewritten, target, settings, keep)
@@ -225,7 +223,7 @@ def quantize_to_ranges(model: Any, ranges: Mapping[str, tuple[float, float]], **
     tool = OnnxRuntimeQuantizer(**settings)
     found = {name: (np.float32(low), np.float32(high)) for name, (low, high) in ranges.items()}
     save_tensors_data(TensorsData(CalibrationMethod.MinMax, found), tool.ranges_path("minmax"))
-    with tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
+    with TemporaryFolder() as folder:
         source, target = Path(folder, "fp32.onnx"), Path(folder, "int8.onnx")
         onnx.save(whole(Path(model) if isinstance(model, str | PathLike) else model), source)
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Sequence
 from functools import cache
@@ -24,6 +23,7 @@ from inc_tb.frameworks.onnx.model import OPTIMIZED, Model, name_nodes
 from inc_tb.frameworks.ops import Batch
 from inc_tb.frameworks.protocols import Execution, Kernel, Recorded
 from inc_tb.frameworks.traces import Slice, TraceEvent, read_chrome
+from inc_tb.locks import TemporaryFolder
 
 _KERNEL = "_kernel_time"
 _RUN = "model_run"
@@ -50,7 +50,7 @@ class OnnxTimer:
         self.is_quantized = self._graph.is_quantized
         self._named = name_nodes(self._model.proto)
         self._plain = self._model.session(self._model.proto, threads or 0, optimized=True)
-        self._folder = tempfile.TemporaryDirectory(prefix="inc-tb-")
+        self._folder = TemporaryFolder()
         try:
             self._profiled = self._model.session(
                 self._model.proto, threads or 0, optimized=True, profile=Path(self._folder.name)
@@ -129,7 +129,7 @@ def _profiler_cost(threads: int) -> float:
     model = Model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8))
     feeds = {tensors[0]: np.ones(1, np.float32)}
     whole: list[float] = []
-    with tempfile.TemporaryDirectory(prefix="inc-tb-") as folder:
+    with TemporaryFolder() as folder:
         plain = model.session(model.proto, threads, optimized=True)
         profiled = model.session(model.proto, threads, optimized=True, profile=Path(folder))
         for _ in range(_IDLE_RUNS):

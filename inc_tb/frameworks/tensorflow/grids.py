@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from inc_tb.errors import ModelError
 from inc_tb.frameworks.ops import Array, Quantization
 from inc_tb.frameworks.tensorflow.library import tf
 
 Constant = Callable[[str], Array | None]
 """The value of a tensor, or None where it depends on the data."""
 _NOTHING = tf.compat.v1.AttrValue()
+_MOST_BITS = 16
 FAKE = {"FakeQuantWithMinMaxArgs", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel"}
 ROUND_TRIPS = {"QuantizeAndDequantize", "QuantizeAndDequantizeV2", "QuantizeAndDequantizeV3", "QuantizeAndDequantizeV4"}
 
@@ -39,6 +41,10 @@ def unknown_grid(dtype: str) -> Quantization:
 def of_fake_quantization(node: Any, inputs: list[str], constant: Constant) -> Quantization:
     """FakeQuant moves its range so that zero is one of the steps."""
     bits = attribute(node, "num_bits").i or 8
+    if not 2 <= bits <= _MOST_BITS:
+        raise ModelError(
+            f"{node.name}: {node.op} with num_bits={bits}; expected 2 to {_MOST_BITS}. Export the model again."
+        )
     first, last = int(attribute(node, "narrow_range").b), 2**bits - 1
     name = f"uint{8 if bits <= 8 else 16}"
     if node.op == "FakeQuantWithMinMaxArgs":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Sequence
 from functools import cached_property
@@ -23,6 +22,7 @@ from inc_tb.frameworks.tensorflow.model import fed
 from inc_tb.frameworks.tensorflow.quiet import quiet
 from inc_tb.frameworks.tensorflow.source import as_reference, open_source
 from inc_tb.frameworks.traces import Slice
+from inc_tb.locks import TemporaryFolder
 
 _THREADS = "TF_NUM_INTRAOP_THREADS"
 _STARTED_WITH = int(os.environ.get(_THREADS) or 0) or (os.cpu_count() or 1)
@@ -119,7 +119,7 @@ class GraphTimer:
         """What TensorFlow's profiler says about one more run; nothing where somebody else uses it."""
         if self._last is None:
             return {}
-        with tempfile.TemporaryDirectory(prefix="inc-tb-") as folder, quiet():
+        with TemporaryFolder() as folder, quiet():
             try:
                 tf.profiler.experimental.start(folder)
             except tf.errors.OpError:

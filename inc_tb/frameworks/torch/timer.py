@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -34,6 +33,7 @@ from inc_tb.frameworks.torch.timed_graph import TimedGraph
 from inc_tb.frameworks.torch.values import tensors_in
 from inc_tb.frameworks.torch.weights import weight_of
 from inc_tb.frameworks.traces import Slice
+from inc_tb.locks import TemporaryFolder
 
 _MARK = "inc_tb "
 _record: Any = torch._C._profiler._RecordFunctionFast  # torch.profiler.record_function takes longer than small ops
@@ -216,7 +216,7 @@ def _recorded(profiler: Any, kernels: Sequence[Kernel], costs_us: Sequence[float
 
 def _exported(profiler: Any, kernels: Sequence[Kernel]) -> bytes:
     """The profiler's own file, with the names of ops at the marks."""
-    with tempfile.TemporaryDirectory(prefix="inc-tb-") as folder:
+    with TemporaryFolder() as folder:
         path = Path(folder, _TRACE)
         profiler.export_chrome_trace(str(path))
         written = path.read_bytes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from inc_tb.frameworks.framework import Framework
 from inc_tb.frameworks.models import read_graph
 from inc_tb.frameworks.protocols import Quantizer
 from inc_tb.frameworks.registry import framework_of
+from inc_tb.locks import TemporaryFolder
 from inc_tb.measure.diagnosis import Diagnosis
 from inc_tb.records import Trial, listed
 
@@ -68,7 +68,7 @@ def translated(trial: Trial, diagnosis: Diagnosis | None, model: Any) -> Transla
     told = _Told(trial.config, _quantized_with_weights(diagnosis), notes)
     settings = _WAYS[framework.name](told)
     notes += _left_out(trial)
-    with tempfile.TemporaryDirectory(prefix="inc_tb_") as folder:
+    with TemporaryFolder() as folder:
         scratch = framework.make_quantizer(settings)
         prepared = scratch.prepare(model, Path(folder))
         kept = _names(trial.fallback, _op_names(framework, prepared), scratch, notes)
