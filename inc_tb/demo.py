@@ -33,6 +33,8 @@ from inc_tb.search.probe import probe
 from inc_tb.show.diagnoses import show_diagnosis, write_lists
 from inc_tb.show.trials import show_trials
 from inc_tb.store.writer import SummaryWriter
+from inc_tb.tuning.objectives import LATENCY
+from inc_tb.tuning.pricing import Pricing
 
 OUTLIERS = {3: 200.0, 11: 100.0}
 """Channel of the first convolution -> factor."""
@@ -66,6 +68,7 @@ def run_demo(console: Console, logdir: Path) -> list[Trial]:
         share = f"{baseline:.4f} of {len(test[1])} held-out images"
         console.print(f"[bold]A CNN for handwritten digits[/]: fp32 gets {share} right.\n", highlight=False)
         trials: list[Trial] = []
+        pricing = Pricing(fp32, {"image": images[:1]}, LATENCY, Path(folder, "prices"))
 
         def attempt(name: str, fallback: Sequence[str]) -> tuple[Diagnosis, Profile]:
             start = time.monotonic()
@@ -84,6 +87,7 @@ def run_demo(console: Console, logdir: Path) -> list[Trial]:
             trial = Trial(
                 name, accuracy, baseline, list(fallback), dict(quantizer.settings), costs[0],
                 wall_s=time.monotonic() - start, target=baseline * (1 - TOLERANCE), baseline_objectives=costs[1],
+                int8_macs=pricing.int8_share(int8),
             )  # fmt: skip
             with SummaryWriter(logdir / name) as writer:
                 writer.add_diagnosis(times.join(found))

@@ -100,6 +100,10 @@ def test_copy_the_config(reader: Reader) -> None:
 
 def test_compare_two_trials(reader: Reader) -> None:
     reader.press(reader.overview.get_by_role("button", name="compare with 3-fallback-suggested"))
+    expect(cell(reader.frame, "Trials", "1-int8", "In int8")).to_have_text("100 %")
+    expect(cell(reader.frame, "Trials", "3-fallback-suggested", "In int8")).to_have_text(
+        re.compile(r"^[1-9]\d?(\.\d+)? %$")
+    )
     assert reader.clicks <= 3
     expect(reader.frame.get_by_role("list", name="Compared runs").get_by_role("listitem")).to_have_count(2)
     kept = cell(reader.frame, "Ops by trial", LEVER, "3-fallback-suggested")
@@ -172,4 +176,6 @@ def test_the_lever_does_not_look_healthy(server: Server, page: sync_api.Page) ->
 def test_a_fused_op_is_as_bad_as_what_it_was_fused_into(server: Server, page: sync_api.Page) -> None:
     frame = open_tab(page, server, view="ops")
     expect(cell(frame, "Ops", "/Relu_2", "verdict")).to_have_text("ok")
+    expect(cell(frame, "Ops", "/Relu_2", "reason")).to_have_text("with /depthwise/Conv")
+    expect(cell(frame, "Ops", "/Relu", "reason")).to_have_text("outlier channels")  # of its convolution
     expect(cell(frame, "Ops", "/Relu", "verdict")).to_have_text("bad")

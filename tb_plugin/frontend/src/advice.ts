@@ -1,6 +1,6 @@
 // Suggestions as a reader needs them: what to do first, what it gives, what it costs. Pure functions.
 
-import { formatNumber, formatTime, shortenMiddle } from "./format.ts";
+import { formatNumber, formatRoughTime, shortenMiddle } from "./format.ts";
 import type { Effect, Recipe, Suggestion } from "./records.ts";
 
 /** Rules that are about time and not about error. */
@@ -105,7 +105,7 @@ function effectText({ kind, what, label, value, unit }: Effect): string {
     case "noise":
       return `removes ${shareText(value)} of the added noise`;
     case "time":
-      return `${kind === "recovers" ? "saves" : "costs"} ${formatTime(value)}`;
+      return `${kind === "recovers" ? "saves" : "costs"} ${formatRoughTime(value)} a run`;
     case "size":
       return `${formatNumber(value, unit)} larger`;
     case "ops":

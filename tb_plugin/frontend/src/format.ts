@@ -41,6 +41,18 @@ export function formatTime(us: number): string {
   return `${digits.format(us / size)} ${unit}`;
 }
 
+/** Measured ratios and times are not known to more digits than these. */
+const rough = new Intl.NumberFormat("en", { maximumSignificantDigits: 3, useGrouping: false });
+
+export function formatRatio(ratio: number): string {
+  return rough.format(ratio);
+}
+
+export function formatRoughTime(us: number): string {
+  const [size, unit] = timeUnit(us);
+  return `${rough.format(us / size)} ${unit}`;
+}
+
 function timeUnit(us: number): [size: number, unit: string] {
   const size = Math.abs(us);
   return size < 1000 ? [1, "µs"] : size < 1e6 ? [1e3, "ms"] : [1e6, "s"];

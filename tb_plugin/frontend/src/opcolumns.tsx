@@ -3,12 +3,13 @@
 import type { GridCell, GridColumn } from "./components/Grid.tsx";
 import { exactText } from "./csv.ts";
 import { ruleWords } from "./evidence.ts";
-import { formatNumber, formatRange } from "./format.ts";
+import { formatNumber, formatRange, shortenMiddle } from "./format.ts";
 import { type Column, type ColumnSpec, textAt, whyNull } from "./records.ts";
 import type { Scale } from "./scale.ts";
 
 const WIDTHS: Record<string, number> = { verdict: 76, reason: 210 };
 const KEPT_END = 20;
+const LONGEST_WHOLE = 22;
 const LETTER = 8;
 const LEAST_WIDTH = 84;
 const MOST_WIDTH = 380;
@@ -77,9 +78,19 @@ export function nameCell(name: string, aside = "", title = name): GridCell {
   return { content, title, label: aside ? `${name} ${aside}` : name };
 }
 
-/** What an op is blamed for in a word or two, and else why it has no numbers. */
+const PART = /^part of (.+?)(?: in the quantized model; compared there|, which is not compared: .*|: compared there)$/s;
+
+/** The op that this one was fused into, as the reason says; empty if it was not. */
+export function wholeOf(reason: string): string {
+  return PART.exec(reason)?.[1] ?? "";
+}
+
+/** What an op is blamed for in a word or two, and else with which op it goes, or why it has no numbers. */
 export function reasonCell(reason: string, rule: string | undefined): GridCell {
   if (rule) return { content: <span class="tag">{ruleWords(rule)}</span>, title: reason };
+  const whole = wholeOf(reason);
+  if (whole)
+    return { content: <span class="tag muted">with {shortenMiddle(whole, LONGEST_WHOLE)}</span>, title: reason };
   return { content: <span class="muted">{reason}</span>, title: reason };
 }
 

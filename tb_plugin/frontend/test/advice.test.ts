@@ -83,14 +83,14 @@ test("numbers in words, what it gives apart from what it takes; nothing is remov
       "removes 99.9 % of the error",
       "removes none of the error",
       "removes 50 % of the added noise",
-      "saves 278 µs",
+      "saves 278 µs a run",
       "told by an older log: 3",
     ],
   );
   assert.deepEqual(
     words.costs.map(({ text, basis }) => [text, basis]),
     [
-      ["costs 24.48 µs", "measured"],
+      ["costs 24.5 µs a run", "measured"],
       ["14.26 kB larger", "counted"],
     ],
   );

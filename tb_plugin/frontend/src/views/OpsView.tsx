@@ -22,6 +22,13 @@ export function OpsView() {
   );
 }
 
+/** Of what was fused into another op, the cause of that one. */
+function causeAt(nameOf: (row: number) => string, row: number): string | undefined {
+  const own = causeOf.value.get(nameOf(row));
+  if (own || textAt(loaded.value.get("verdict"), row) === "ok") return own;
+  return causeOf.value.get(textAt(loaded.value.get("unit"), row));
+}
+
 function OpTable({ header }: { header: TableHeader }) {
   const specs = new Map(header.columns.map((spec) => [spec.name, spec]));
   const active = state.rowOf.value.get(state.op.value) ?? -1;
@@ -63,7 +70,7 @@ function OpTable({ header }: { header: TableHeader }) {
           const wrong = broken.value.get(name);
           if (wrong !== undefined) return { content: "⚠", title: wrong, class: "none" };
           const own = loaded.value.get(name);
-          if (name === "reason") return reasonCell(textAt(own, row), causeOf.value.get(nameOf(row)));
+          if (name === "reason") return reasonCell(textAt(own, row), causeAt(nameOf, row));
           return opCell(own, scales.value.get(name), row, loaded.value.get("reason"), loaded.value.get("module"));
         }}
         sort={state.sort.value}

@@ -117,7 +117,7 @@ function NoProfile() {
       <p>Measure each op in both models:</p>
       <pre>{profileCommand(state.run.value, meta)}</pre>
       <p>Or in Python:</p>
-      <pre>{profileInPython(state.run.value)}</pre>
+      <pre>{profileInPython(state.run.value, readyValue(state.header.value)?.meta)}</pre>
       <p>LOGDIR is the folder that TensorBoard watches. Leave the second model out to time one alone.</p>
     </Empty>
   );

@@ -10,7 +10,7 @@ import * as state from "../../state.ts";
 
 /** Columns that are needed whether they are shown or not. */
 const PLACE = ["added_sqnr_db", "arrived_sqnr_db", "total_sqnr_db"];
-const ALWAYS = ["name", "module", "type", "verdict", "reason", "index", state.EFFECT, ...PLACE];
+const ALWAYS = ["name", "module", "type", "verdict", "reason", "unit", "index", state.EFFECT, ...PLACE];
 
 const known = computed((): TableHeader | undefined => readyValue(state.header.value));
 const present = computed(() => new Set(known.value?.columns.map(({ name }) => name)));

@@ -2,7 +2,7 @@
 
 import { profileCommand } from "../../commands.ts";
 import { CopyButton } from "../../components/CopyButton.tsx";
-import { formatNumber, formatTime } from "../../format.ts";
+import { formatRatio, formatTime } from "../../format.ts";
 import { readyValue } from "../../loadable.ts";
 import { totals } from "../../profile.ts";
 import type { Rows } from "../../records.ts";
@@ -34,8 +34,8 @@ function Bars({ profile: { rows, meta } }: { profile: Rows<"profile"> }) {
       {Number.isFinite(speedup) && (
         <p>
           {speedup >= 1
-            ? `int8 is ${formatNumber(speedup)} times as fast`
-            : `int8 takes ${formatNumber(1 / speedup)} times as long`}
+            ? `int8 is ${formatRatio(speedup)} times as fast`
+            : `int8 takes ${formatRatio(1 / speedup)} times as long`}
         </p>
       )}
     </>

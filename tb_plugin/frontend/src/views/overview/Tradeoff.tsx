@@ -1,5 +1,6 @@
 // All trials at one look: what accuracy costs, and where fp32 is.
 
+import { tuneCommand } from "../../commands.ts";
 import { Front } from "../../components/Front.tsx";
 import { Levels } from "../../components/Levels.tsx";
 import { Chart } from "../../components/RunChart.tsx";
@@ -48,7 +49,7 @@ function None({ isJudged }: { isJudged: boolean }) {
   ) : (
     <>
       <p class="muted">No run was evaluated. A tuning tries configs until the accuracy holds:</p>
-      <pre>inc-tb tune fp32.onnx --data samples.npz --eval evaluate.py:accuracy --logdir LOGDIR</pre>
+      <pre>{tuneCommand(readyValue(state.header.value)?.meta)}</pre>
     </>
   );
 }

@@ -37,7 +37,7 @@ export function Worst() {
           <p class="muted">No error of any op is known.</p>
         )}
       </Card>
-      {known && <Values op={nameOf(worst.value[0]!)} />}
+      {known && <Values ops={worst.value.map(nameOf)} />}
     </>
   );
 }
@@ -62,6 +62,22 @@ function MostClipping() {
       most clipping →
     </button>
   );
+}
+
+function firstLogged(ops: string[]) {
+  const first = valuesOf(ops[0]!);
+  for (const op of state.has("histograms") ? ops : []) {
+    const at = valuesOf(op);
+    // The ops after it are only asked for once it is known that it has none.
+    if (at.row || at.found?.state === "loading") return at;
+  }
+  return first;
+}
+
+function valuesOf(op: string) {
+  const found = state.has("histograms") ? state.histograms(op) : null;
+  const row = found?.state === "ready" ? found.value.find(({ role }) => role === "output") : undefined;
+  return { op, found, row };
 }
 
 function WorstOps({ column, scale }: { column: Column; scale: Scale | null }) {
@@ -91,10 +107,10 @@ function WorstOps({ column, scale }: { column: Column; scale: Scale | null }) {
   );
 }
 
-function Values({ op }: { op: string }) {
+/** Of the worst op whose values were logged. */
+function Values({ ops }: { ops: string[] }) {
   const [box, width] = useWidth(420, 240);
-  const found = state.has("histograms") ? state.histograms(op) : null;
-  const row = found?.state === "ready" ? found.value.find(({ role }) => role === "output") : undefined;
+  const { op, found, row } = firstLogged(ops);
   return (
     <Card name={`Values of ${shortenMiddle(op, 40)}`}>
       <div class="ov-histogram" ref={box}>

@@ -3,8 +3,8 @@
 import { signal } from "@preact/signals";
 import { type Change, changesOf, describeChange, runColumn, shortChange } from "../../compare.ts";
 import { Grid, type GridCell, type GridColumn } from "../../components/Grid.tsx";
-import { formatNumber, shorten, signed, withUnit } from "../../format.ts";
-import { Help, labelOf, nameCell } from "../../opcolumns.tsx";
+import { formatNumber, shorten, shortenMiddle, signed, withUnit } from "../../format.ts";
+import { Help, labelOf, nameCell, wholeOf } from "../../opcolumns.tsx";
 import { nextSort } from "../../order.ts";
 import { differenceColor } from "../../scale.ts";
 import * as state from "../../state.ts";
@@ -53,7 +53,7 @@ function columns(): GridColumn[] {
     {
       id: "name",
       label: "Op",
-      width: 240,
+      width: nameWidth(),
       pinned: true,
       heads: true,
       help: "The op's name; press a row to open it.",
@@ -92,6 +92,14 @@ function columns(): GridColumn[] {
   ];
 }
 
+const LETTER = 7.6;
+
+/** As wide as the longest name, as far as the runs leave room for it. */
+function nameWidth(): number {
+  const longest = matrix.union.value.names.reduce((most, { length }) => Math.max(most, length), 0);
+  return Math.round(Math.min(matrix.runs.value.length > 3 ? 300 : 420, Math.max(160, 24 + LETTER * longest)));
+}
+
 function cell(row: number, column: string): GridCell {
   const name = matrix.union.value.names[row]!;
   if (column === "name") return nameCell(name);
@@ -102,10 +110,16 @@ function largestCell(row: number): GridCell {
   const value = matrix.largest.value[row]!;
   if (value === Number.POSITIVE_INFINITY) {
     const isKept = matrix.runs.value.some((_, run) => matrix.isKept(run, row));
+    if (isKept) {
+      const title = "some of the runs keep this op in fp32, where it adds no error: there is nothing to subtract";
+      return { content: "in fp32", title, class: "none" };
+    }
+    const fused = matrix.runs.value.map((run, i) => ({ run, whole: wholeOf(matrix.whyMissing(i, row)) }));
+    const part = fused.find(({ whole }) => whole);
     return {
-      content: isKept ? "in fp32" : "one side only",
-      title: isKept
-        ? "some of the runs keep this op in fp32, where it adds no error: there is nothing to subtract"
+      content: part ? `part of ${shortenMiddle(part.whole, 16)} in ${part.run}` : "one side only",
+      title: part
+        ? `${part.run} runs it as a part of ${part.whole} and compares it there: there is nothing to subtract`
         : "the config changed and only one side has a value: there is nothing to subtract",
       class: "none",
     };

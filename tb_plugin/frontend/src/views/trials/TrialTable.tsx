@@ -5,7 +5,7 @@ import { useRef } from "preact/hooks";
 import { CopyButton } from "../../components/CopyButton.tsx";
 import { Grid, type GridColumn } from "../../components/Grid.tsx";
 import { toCsv } from "../../csv.ts";
-import { listed, plural, withUnit } from "../../format.ts";
+import { formatRatio, listed, plural, withUnit } from "../../format.ts";
 import { mainObjective, objective } from "../../objectives.ts";
 import { gridColumn } from "../../opcolumns.tsx";
 import { nextSort, sorted } from "../../order.ts";
@@ -155,7 +155,7 @@ function Savings() {
     <p class="trials-hint trials-warning">
       <span aria-hidden="true">⚠ </span>
       {saving.share > 0
-        ? `${saving.run} saves most of the trials that meet the target, and that is only ${withUnit(saving.share, "share")}`
+        ? `Of the trials that meet the target, ${saving.run} saves most: only ${formatRatio(100 * saving.share)} %`
         : "No trial that meets the target saves anything"}{" "}
       against fp32: {label.toLowerCase()} {now} instead of {before}.
     </p>
@@ -172,7 +172,7 @@ function Summary() {
       <strong>{plural(runs.length, "run")}</strong>
       <span class="muted">
         {logged < runs.length && `, ${logged} with a trial`}
-        {asked && `, ${met} of them meet the target`}
+        {asked && `, ${met} of them ${met === 1 ? "meets" : "meet"} the target`}
         {mixed && "; some log a loss and some an accuracy, which cannot be ranked together"}
       </span>
     </span>
