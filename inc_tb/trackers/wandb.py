@@ -53,8 +53,9 @@ class WandbTracker:
         quiet = self._wandb.Settings(
             console="off", disable_git=True, x_disable_stats=True, x_disable_meta=True, x_save_requirements=False
         )
-        named = self._project is not None or active is None
-        team, project = (self._team, self._project) if named else (active.entity or None, active.project)
+        team, project = self._team, self._project
+        if project is None and active is not None:
+            team, project = active.entity or None, active.project
         run = self._wandb.init(
             entity=team, project=project, name=entry.name, group=entry.group or None, job_type="inc-tb",
             reinit="create_new", settings=quiet,
