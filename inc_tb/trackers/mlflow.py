@@ -123,7 +123,7 @@ def _tags(entry: Entry) -> dict[str, str]:
     told = {"group": entry.group} if entry.group else {}
     kept = {} if entry.fallback is None else {"fallback": entry.fallback}
     found: dict[str, Any] = {**told, **entry.tags, **kept}
-    return {f"inc_tb.{_name(name)}": _text(value, _LONGEST_TAG) for name, value in found.items()}
+    return {f"inc-tb.{_name(name)}": _text(value, _LONGEST_TAG) for name, value in found.items()}
 
 
 def _text(value: Any, most: int) -> str:

@@ -54,7 +54,7 @@ class WandbTracker:
             console="off", disable_git=True, x_disable_stats=True, x_disable_meta=True, x_save_requirements=False
         )
         team, project = self._team, self._project
-        if active is not None and project is None:
+        if project is None and active is not None:
             team, project = active.entity or None, active.project
         run = self._wandb.init(
             entity=team, project=project, name=entry.name, group=entry.group or None, job_type="inc-tb",

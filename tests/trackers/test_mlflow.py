@@ -37,8 +37,8 @@ def test_a_run_is_read_back(call: Callable[..., Any], tmp_path: Path) -> None:
     assert run.data.metrics["added_sqnr_db/conv2/Conv"] < 10
     assert run.data.params["calibration"] == "minmax"
     assert run.data.params["per_channel"] == "true"
-    assert json.loads(run.data.tags["inc_tb.fallback"]) == ["/conv1/Conv"]
-    assert run.data.tags["inc_tb.verdict"] == logged.diagnosis.verdict
+    assert json.loads(run.data.tags["inc-tb.fallback"]) == ["/conv1/Conv"]
+    assert run.data.tags["inc-tb.verdict"] == logged.diagnosis.verdict
     tables = [{"path": f"{name}.json", "type": "table"} for name in ("ops", "op_columns")]
     assert json.loads(run.data.tags["mlflow.loggedArtifacts"]) == tables
     there = artifacts(sent["id"], tmp_path)
@@ -74,7 +74,7 @@ def test_runs_below_one_that_is_active_and_at_another_place(tmp_path: Path) -> N
             inc_tb.log_to(f"mlflow:{tmp_path}", RUN)
     assert [one.name for one in sent] == ["samples", "tokens", "later"]
     tags = [mlflow.get_run(one.id).data.tags for one in sent]
-    assert [(t["mlflow.parentRunId"], t["inc_tb.group"]) for t in tags] == [(above.info.run_id, "later")] * 3
+    assert [(t["mlflow.parentRunId"], t["inc-tb.group"]) for t in tags] == [(above.info.run_id, "later")] * 3
     other = (tmp_path / "other").as_uri()
     (sent_there,) = inc_tb.log_to(f"mlflow:{other}", RUN, report=False)
     assert mlflow.get_tracking_uri() == before

@@ -22,6 +22,7 @@ _STAGES = {
     "docs/pytorch.md": "pytorch",
     "docs/scale.md": "onnx",
     "docs/tensorflow.md": "tensorflow",
+    "docs/trackers.md": "trackers",
     "docs/tuning.md": "tuning",
     "docs/what-it-measures.md": "onnx",
 }
