@@ -224,7 +224,8 @@ def diagnose(
             writer.add_profile(times)
             writer.update_diagnosis(found)
     instead = None
-    if is_verified or (probe_s != 0 and time.monotonic() - began < _QUICK_S):
+    is_wanted = (as_json or detail() is not Detail.QUIET) and probe_s != 0
+    if is_verified or (is_wanted and time.monotonic() - began < _QUICK_S):
         with contextlib.redirect_stdout(sys.stderr):
             instead = rewritten_instead(*models, batches, found)
     record = instead.write(folder) if instead is not None else None
@@ -257,7 +258,7 @@ def diagnose(
         show_comparison(out, comparison)
     if verified is not None:
         show_verified(out, verified)
-    if instead is not None and record is not None:
+    if instead is not None and record is not None and detail() is not Detail.QUIET:
         cure = f"--cure {shlex.quote(shown(record))} -o rewritten{instead.suffix}"
         show_rewritten(out, instead, f"inc-tb apply {shlex.quote(reference)} {cure}")
     logged = f"{plural(found.ops.count, 'op')} and {plural(found.samples, 'sample')}"

@@ -47,7 +47,6 @@ def show_rewritten(console: Console, found: Rewritten, command: str) -> None:
         f"[bold]Or without an op in fp32[/]: {what} its results as they are; quantized as before, error / signal "
         f"{error} (measured):",
         highlight=False,
-        soft_wrap=True,
     )
     console.print(f"   {escape(command)}", highlight=False, soft_wrap=True)
     console.print()

@@ -22,10 +22,10 @@ def run(*arguments: object, cwd: Path, columns: int = 100) -> subprocess.Complet
 
 
 def widest(text: str) -> int:
-    """Of all but the command to copy at the end, which no terminal may break."""
+    """Of all but the commands to copy, which no terminal may break."""
     report, found, _ = text.partition("See it with")
     assert found
-    return max(map(len, report.splitlines()))
+    return max(len(line) for line in report.splitlines() if not line.startswith("   inc-tb "))
 
 
 @pytest.fixture
