@@ -1,6 +1,6 @@
 """What workers are worth on two cores, one thread each, and the constants that limit a thousand of them.
 
-    python -m benchmarks.scale [--blocks 5] [--size 64] [--engines processes:1,dask://local,ray://local]
+    python -m benchmarks.scale [--blocks 12] [--size 48] [--only probing,trials,shards,engines]
 
 Every process is held to one core. "wall" is what a clock says, which on a machine that does other things, too, says
 more about them. "CPU" is the time that processors have worked: of one process, against that of the caller and of the
@@ -38,6 +38,8 @@ from inc_tb.frameworks.models import open_pair, read_inputs
 from inc_tb.measure.shardfiles import files_of, merge, store
 
 WORKERS, SAMPLES, TRIALS, SHARDS = 2, 32, 16, 4
+EVALUATED = 2  # times the samples
+ENGINES = ("processes:1", "dask://local", "ray://local")
 PLENTY_S = 36_000
 LARGE = 100_000  # ops
 
@@ -62,14 +64,16 @@ def made(folder: Path, blocks: int, size: int) -> Inputs:
 
 
 def likeness(fp32: Path, data: Path, candidate: Any) -> float:
-    """Of all results to fp32's, in one thread."""
+    """Of all results to fp32's, in one thread; again and again, as if there were more samples."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     feed = take(open_data(data, read_inputs(fp32)), SAMPLES, read_inputs(fp32))[0]
-    wanted, found = (
-        onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"]).run(None, feed)[0]
+    sessions = [
+        onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
         for model in (fp32, candidate)
-    )
+    ]
+    for _ in range(EVALUATED):
+        wanted, found = (session.run(None, feed)[0] for session in sessions)
     return 1 - float(np.square(found - wanted).sum() / np.square(wanted).sum())
 
 
@@ -82,6 +86,7 @@ def tuned(given: Inputs, logdir: str, on: Any) -> Any:
     found = inc_tb.tune(
         given.fp32, given.data, functools.partial(likeness, given.fp32, given.data), strategy="random", logdir=logdir,
         max_trials=TRIALS, timeout=PLENTY_S, objectives=("size",), minimize="ops", on=on,
+        quantizer=inc_tb.OnnxRuntimeQuantizer(preprocess=False),  # whose pre-processing loads PyTorch where there is one
     )  # fmt: skip
     return [(trial.name, trial.fallback, trial.accuracy) for trial in found.trials], found.best.name
 
@@ -182,9 +187,9 @@ def round_trips(engine: Engine, count: int = 200) -> tuple[float, float]:
     return first, 1000 * (time.perf_counter() - began) / count
 
 
-def constants(engines: list[str]) -> None:
+def constants() -> None:
     print(f"{'engine':<16}{'opened':>10}{'first task':>12}{'each task':>12}   with a subset of {LARGE:,} ops each")
-    for name in engines:
+    for name in ENGINES:
         with contextlib.ExitStack() as stack:
             began = time.perf_counter()
             try:
@@ -199,9 +204,9 @@ def constants(engines: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--blocks", type=int, default=5)
-    parser.add_argument("--size", type=int, default=64)
-    parser.add_argument("--engines", default="processes:1,dask://local,ray://local")
+    parser.add_argument("--blocks", type=int, default=12)
+    parser.add_argument("--size", type=int, default=48)
+    parser.add_argument("--only", default="probing,trials,shards,engines")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -209,11 +214,17 @@ def main() -> None:
         diagnosis = inc_tb.diagnose(given.fp32, given.int8, given.data)
         print(f"A network of {diagnosis.ops.count} ops, {SAMPLES} samples of {asked.size} x {asked.size}; load of the "
               f"machine {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")  # fmt: skip
-        print(f"{'':<10}{'wall: 1':>8}{'2':>8}{'':>8}{'CPU: 1':>10}{'2':>8}")
-        compare("probing", lambda on: probed(given, diagnosis, on))
-        compare("trials", lambda on: tuned(given, str(folder / f"logs {on is None}"), on))
-        statistics(given, folder)
-        constants(asked.engines.split(","))
+        only = asked.only.split(",")
+        if {"probing", "trials"} & {*only}:
+            print(f"{'':<10}{'wall: 1':>8}{'2':>8}{'':>8}{'CPU: 1':>10}{'2':>8}")
+        if "probing" in only:
+            compare("probing", lambda on: probed(given, diagnosis, on))
+        if "trials" in only:
+            compare("trials", lambda on: tuned(given, str(folder / f"logs {on is None}"), on))
+        if "shards" in only:
+            statistics(given, folder)
+        if "engines" in only:
+            constants()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE_S
 
 MODELS = textwrap.dedent(
     """
-    import sys, warnings
+    import copy, sys, warnings
     warnings.simplefilter("ignore")
     import numpy as np, torch
     from torch import nn
@@ -27,6 +27,10 @@ MODELS = textwrap.dedent(
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).eval()
     quantized = torch.ao.quantization.quantize_dynamic(model)
+    rounded = copy.deepcopy(model)
+    with torch.no_grad():
+        for layer in (rounded[0], rounded[4]):
+            layer.weight.copy_((layer.weight * 8).round() / 8)
     batches = [torch.randn(3, 1, 8, 8, generator=torch.Generator().manual_seed(i)) * (1 + 10 * i) for i in range(4)]
 
 
@@ -45,6 +49,24 @@ WORKER = MODELS + textwrap.dedent(
     if sys.argv[3] == "shards":
         found = inc_tb.diagnose(model, quantized, batches[2 * rank : 2 * rank + 2], distributed=True)
         save(found, f"{sys.argv[2]}/rank{rank}.npz")
+    elif sys.argv[3] == "parameters":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+        def spread(model):
+            for layer in (model[0], model[4], model):
+                fully_shard(layer)
+            return model
+
+        found = inc_tb.diagnose(spread(model), spread(rounded), batches[2 * rank : 2 * rank + 2], distributed=True)
+        save(found, f"{sys.argv[2]}/rank{rank}.npz")
+        mesh = init_device_mesh("cpu", (2,))
+        parts = parallelize_module(nn.Sequential(nn.Linear(8, 4)), mesh, {"0": ColwiseParallel()})
+        try:
+            inc_tb.diagnose(parts, nn.Sequential(nn.Linear(8, 4)), torch.randn(2, 8))
+        except inc_tb.IncTbError as error:
+            open(f"{sys.argv[2]}/error{rank}.txt", "w").write(str(error))
     else:
         shard = batches[:2] if rank else [torch.randn(3, 1, 8, 8, 1)]
         try:
@@ -77,9 +99,23 @@ def read(path: Path) -> dict[str, np.ndarray]:
 @pytest.mark.slow
 def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
     run_ranks(tmp_path, "shards")
+    same_as_alone(tmp_path, "quantized")
+
+
+@pytest.mark.slow
+def test_parameters_that_are_spread_are_gathered(tmp_path: Path) -> None:
+    """By FSDP. Tensor parallelism has no whole results to be gathered."""
+    run_ranks(tmp_path, "parameters")
+    same_as_alone(tmp_path, "rounded")
+    for rank in range(2):
+        told = (tmp_path / f"error{rank}.txt").read_text()
+        assert "is spread over several processes by tensor parallelism, in which no op has its whole result" in told
+
+
+def same_as_alone(folder: Path, quantized: str) -> None:
     names: dict[str, object] = {}
-    exec(MODELS + f"save(inc_tb.diagnose(model, quantized, batches), {str(tmp_path / 'whole.npz')!r})", names)
-    whole, first, second = (read(tmp_path / f"{name}.npz") for name in ("whole", "rank0", "rank1"))
+    exec(MODELS + f"save(inc_tb.diagnose(model, {quantized}, batches), {str(folder / 'whole.npz')!r})", names)
+    whole, first, second = (read(folder / f"{name}.npz") for name in ("whole", "rank0", "rank1"))
     assert set(whole) == set(first) == set(second)
     for name in whole:
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)

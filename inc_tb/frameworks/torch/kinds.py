@@ -112,8 +112,13 @@ def _counts(name: str, child: nn.Module) -> bool:
     return name not in ("_packed_params", "parametrizations") and not is_passing_module(child)
 
 
+SPREAD = "FSDPModule"
+
+
 def module_kind(module: nn.Module) -> str:
-    return type(module).__name__
+    """By its class; that of a module whose parameters are spread by FSDP comes behind FSDP's own."""
+    names = [kind.__name__ for kind in type(module).__mro__]
+    return names[names.index(SPREAD) + 1] if SPREAD in names else names[0]
 
 
 def has_relu(module: nn.Module) -> bool:

@@ -16,6 +16,8 @@ from inc_tb.frameworks.ops import Array
 def plain(tensor: Tensor) -> Tensor:
     """A float32 (or float64) tensor on the CPU with the same values, without history; the same memory if it can be."""
     found = tensor.detach()
+    if hasattr(found, "full_tensor"):  # of several processes, each of which has a part: all of them ask for it
+        found = found.full_tensor()
     if found.is_quantized or (type(found) not in (Tensor, nn.Parameter) and hasattr(found, "dequantize")):
         found = found.dequantize()
     if found.is_sparse or found.layout != torch.strided:
