@@ -99,6 +99,7 @@ bench: $(TEST_VENV)/ready browser
 	$(BIN)/python -m benchmarks.training
 	$(BIN)/python -m benchmarks.tensorflow
 	$(BIN)/python -m benchmarks.times --threads 1
+	$(BIN)/python -m benchmarks.llm_sensitivity
 
 screenshots: $(TEST_VENV)/ready browser
 	$(BIN)/python -m tests.browser.screenshots
