@@ -103,6 +103,7 @@ bench: $(TEST_VENV)/ready browser
 	$(BIN)/python -m benchmarks.tensorflow
 	$(BIN)/python -m benchmarks.times --threads 1
 	$(BIN)/python -m benchmarks.scale
+	$(BIN)/python -m benchmarks.llm_sensitivity
 
 screenshots: $(TEST_VENV)/ready browser
 	$(BIN)/python -m tests.browser.screenshots

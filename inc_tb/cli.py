@@ -10,6 +10,7 @@ import click
 
 import inc_tb
 from inc_tb.commands.apply import apply
+from inc_tb.commands.bits import bits
 from inc_tb.commands.check import check, compare
 from inc_tb.commands.demo import demo
 from inc_tb.commands.diagnose import diagnose
@@ -32,7 +33,9 @@ def cli(debug: bool) -> None:
     """Find out why a quantized model lost its accuracy."""
 
 
-for command in (demo, diagnose, layers, tune, profile, suggest, import_, apply, check, compare, merge, report, log):
+for command in (
+    demo, diagnose, layers, bits, tune, profile, suggest, import_, apply, check, compare, merge, report, log,
+):  # fmt: skip
     cli.add_command(command)
 
 

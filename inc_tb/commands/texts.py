@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from inc_tb.data import Data
+from inc_tb.errors import DataError
 from inc_tb.frameworks.language import Language
 from inc_tb.frameworks.models import open_language
 from inc_tb.frameworks.ops import Batch
@@ -61,6 +64,24 @@ class Text:
         """The same ones whenever it is called."""
         assert self._data is not None
         return self._data
+
+    def halves(self) -> tuple[Callable[[], Iterable[Batch]], Callable[[], Iterable[Batch]]]:
+        """Other sequences to choose by than to measure on."""
+        rows = np.concatenate([batch["input_ids"] for batch in self.batches()])
+        if len(rows) < 2:
+            raise DataError(
+                f"{self._text}: gives {len(rows)} sequence of {self._length} tokens; expected two, to choose by one "
+                "and to measure on the other. Give a longer text, more --samples, or a smaller --length."
+            )
+        middle = len(rows) // 2
+        return partial(self._part, 0, middle), partial(self._part, middle, len(rows))
+
+    def _part(self, first: int, last: int) -> Iterable[Batch]:
+        batches = [{n: np.array(row) for n, row in batch.items()} for batch in self.batches()]
+        whole = {name: np.concatenate([batch[name] for batch in batches])[first:last] for name in batches[0]}
+        at_once = max(1, _TOKENS_AT_ONCE // self._length)
+        for start in range(0, last - first, at_once):
+            yield {name: rows[start : start + at_once] for name, rows in whole.items()}
 
     def decode(self, tokens: Sequence[int]) -> str:
         return str(self._tokenizer.decode(tokens))

@@ -75,6 +75,8 @@ class Watched(Protocol):
 class Language(Protocol):
     matrices: Sequence[Matrix]
     inputs: Sequence[Input]
+    others: int
+    """Numbers of the model that are in none of the matrices."""
 
     def weight(self, name: str) -> Array:
         """(outputs, inputs), as float32."""
