@@ -9,6 +9,7 @@ VENV = .venv
 TEST_VENV = .venv-test
 INC2_VENV = .venv-inc2
 MXNET_VENV = .venv-mxnet
+AUDIT_VENV = .venv-audit
 BIN = $(TEST_VENV)/bin
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 APT = $(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq --no-install-recommends
@@ -21,7 +22,7 @@ BUILT_FROM = pyproject.toml hatch_build.py inc_tb/measure/_stats.c $(shell find 
 # node and npm come from PyPI with the other test tools.
 NPM = cd $(PAGE) && PATH="$(abspath $(BIN)):$$PATH" npm
 
-.PHONY: demo test fuzz quick lint tests tests-page tests-main tests-old tests-inc2 tests-mxnet tests-left-out browser compiler bench screenshots clean
+.PHONY: demo test audit fuzz quick lint tests tests-page tests-main tests-old tests-inc2 tests-mxnet tests-left-out browser compiler bench screenshots clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/inc-tb demo
@@ -48,7 +49,16 @@ quick: $(TEST_VENV)/ready
 	    --ignore tests/commands/test_tensorflow_cli.py --ignore tests/advise/test_tensorflow_recipes.py \
 	    --ignore tests/advise/test_recipes_in_tools.py
 
+# Weaknesses that are known of what is installed; not part of `make test`, since the index that it asks is not everywhere.
+audit: $(TEST_VENV)/ready
+	$(PYTHON) -m venv $(AUDIT_VENV)
+	$(AUDIT_VENV)/bin/pip install -q --disable-pip-version-check pip-audit
+	$(BIN)/pip freeze --exclude-editable > $(AUDIT_VENV)/installed.txt
+	$(AUDIT_VENV)/bin/pip-audit --strict --no-deps --disable-pip -r $(AUDIT_VENV)/installed.txt
+	$(NPM) audit --omit=dev
+
 lint: $(TEST_VENV)/ready
+	$(BIN)/pip check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -143,4 +153,4 @@ compiler:
 	@[ -n "$(COMPILER)" ] || { $(APT) gcc libc6-dev; }
 
 clean:
-	rm -rf $(VENV) $(TEST_VENV) $(INC2_VENV) $(MXNET_VENV) inc_tb/measure/_stats.so tb_plugin/static $(PAGE)/node_modules nc_workspace build dist
+	rm -rf $(VENV) $(TEST_VENV) $(INC2_VENV) $(MXNET_VENV) $(AUDIT_VENV) inc_tb/measure/_stats.so tb_plugin/static $(PAGE)/node_modules nc_workspace build dist

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 
 import click
@@ -29,8 +30,30 @@ from inc_tb.frameworks.registry import frameworks
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(inc_tb.__version__, prog_name="inc-tb")
 @click.option("--debug", is_flag=True, help="Show a traceback when something fails.")
-def cli(debug: bool) -> None:
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="End after so long, whatever runs: a model may have a loop that never ends.",
+)
+@click.pass_context
+def cli(context: click.Context, debug: bool, time_limit: float | None) -> None:
     """Find out why a quantized model lost its accuracy."""
+    if time_limit is not None:
+        clock = threading.Timer(time_limit, _end, [time_limit])
+        clock.daemon = True
+        clock.start()
+        context.call_on_close(clock.cancel)
+
+
+def _end(seconds: float) -> None:
+    """From a thread of its own: a runtime that is in a loop does not come back to Python."""
+    sys.stderr.write(
+        f"inc-tb: ended by --time-limit after {seconds:g} s; what was logged so far is kept. Give it more time, or "
+        "check that the model ends: a loop in it may not.\n"
+    )
+    sys.stderr.flush()
+    os._exit(2)
 
 
 for command in (

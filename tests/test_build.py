@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +15,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = {"index.js", "elk-worker.js"}
+PAGE = {"index.js", "elk-worker.js", "THIRD_PARTY.txt"}
+NOTICE = re.compile(r"^(\S+) [\d.]+ \((\S.*)\)$", re.MULTILINE)
+RELEASED = {"SOURCE_DATE_EPOCH": "1700000000"}
 
 
 def build(what: str, source: Path, target: Path, **environment: str) -> Path:
@@ -31,14 +35,24 @@ def test_an_sdist_carries_the_page_and_needs_no_npm(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"  # the page of this one may be in use
     left_out = shutil.ignore_patterns(".*", "node_modules", "static")
     shutil.copytree(ROOT, checkout, ignore=left_out)
-    sdist = build("sdist", checkout, tmp_path / "sdist", PATH=str(tmp_path))
+    sdist = build("sdist", checkout, tmp_path / "sdist", PATH=str(tmp_path), **RELEASED)
     with tarfile.open(sdist) as archive:
         archive.extractall(tmp_path, filter="data")
     (source,) = tmp_path.glob("inc_tb-*")
     assert {path.name for path in (source / "tb_plugin" / "static").iterdir()} >= PAGE
     assert not (source / "tb_plugin" / "frontend").exists()
     assert {path.name for path in (source / "docs").iterdir()} >= {"README.md", "screenshots"}
-    wheel = build("wheel", source, tmp_path / "wheel", **nowhere)
+    wheel = build("wheel", source, tmp_path / "wheel", **nowhere, **RELEASED)
+    elsewhere = tmp_path / "elsewhere" / "inc_tb"
+    shutil.copytree(source, elsewhere, copy_function=shutil.copy)  # with other times
+    again = build("wheel", elsewhere, tmp_path / "wheel-again", **nowhere, **RELEASED)
+    assert (again.name, again.read_bytes()) == (wheel.name, wheel.read_bytes())
+    one, other = (
+        build("sdist", at, tmp_path / f"sdist-{at.name}", **nowhere, **RELEASED) for at in (source, elsewhere)
+    )
+    assert one.read_bytes() == other.read_bytes()
+    with zipfile.ZipFile(wheel) as archive:
+        _names_what_the_page_contains(archive.read("tb_plugin/static/THIRD_PARTY.txt").decode())
     files = {Path(name) for name in zipfile.ZipFile(wheel).namelist()}
     assert {Path("tb_plugin", "static", name) for name in PAGE} <= files
     assert {
@@ -46,3 +60,14 @@ def test_an_sdist_carries_the_page_and_needs_no_npm(tmp_path: Path) -> None:
         Path("tb_plugin", "plugin.py"),
         Path("inc_tb", "demo_data", "digits.npz"),
     } <= files
+
+
+def _names_what_the_page_contains(notice: str) -> None:
+    """Every package that its own asks for, with its licence and the text of it."""
+    wanted = json.loads((ROOT / "tb_plugin" / "frontend" / "package.json").read_text())["dependencies"]
+    parts = notice.split("-" * 80)
+    named = {found[1]: found[2] for part in parts if (found := NOTICE.search(part))}
+    assert set(wanted) - {"esbuild"} <= set(named)
+    assert set(named.values()) <= {"MIT", "ISC", "EPL-2.0 OR GPL-3.0-or-later"}
+    assert len(named) == len(parts)
+    assert all(len(part.strip().splitlines()) > 10 for part in parts)

@@ -551,3 +551,16 @@ def test_without_tensorflow(here: Path) -> None:
         "inc-tb: reading TensorFlow models needs tensorflow, which is not installed: "
         "pip install 'inc-tb[tensorflow]'.\n"
     )
+
+
+def test_rounding_to_a_billion_bits(tmp_path: Path) -> None:
+    """2 to that power is a number that no memory holds."""
+    graph = tf.Graph()
+    with graph.as_default():
+        x = tf.compat.v1.placeholder(tf.float32, (None, 8), "x")
+        tf.quantization.fake_quant_with_min_max_args(x, 0.0, 3.0, name="rounded")
+    stored = graph.as_graph_def()
+    next(node for node in stored.node if node.name == "rounded").attr["num_bits"].i = 1 << 40
+    (tmp_path / "m.pb").write_bytes(stored.SerializeToString())
+    with pytest.raises(ModelError, match=r"num_bits=1099511627776; expected 2 to 16|TensorFlow cannot open it"):
+        models.open_pair(tmp_path / "m.pb", tmp_path / "m.pb")

@@ -349,7 +349,7 @@ def test_it_is_written_whole_or_not_at_all(
 
     with monkeypatch.context() as patched:
         patched.setattr("torch.save", fails)
-        with pytest.raises(OSError, match="no room"):
+        with pytest.raises(UsageError, match=r"model: cannot write there \(no room\)"):
             inc_tb.save(small, folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert list(folder.parent.iterdir()) == [folder]
