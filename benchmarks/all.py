@@ -144,7 +144,7 @@ def qdq(cache: Path, folder: Path) -> Iterator[Row]:
 def statistics_kernel(cache: Path, folder: Path) -> Iterator[Row]:
     for label, one, two in kernel.measured(repeats=2):
         yield Row("kernel", f"{label}, one thread", 8.0, one.wall, one.cpu)
-        yield Row("kernel", f"{label}, two threads", 4.5, two.wall, None)
+        yield Row("kernel", f"{label}, two threads", 4.5, two.wall, two.cpu)
 
 
 def simulated(cache: Path, folder: Path) -> Iterator[Row]:

@@ -6,7 +6,7 @@ Terminal, Markdown and cards say the same. Each line is known from what was meas
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -19,7 +19,9 @@ from inc_tb.records import Effect, Suggestion, Trial, listed, plural
 from inc_tb.search.comparison import Comparison
 from inc_tb.show.grid import is_free, listed_within
 from inc_tb.show.quantities import duration, number, quantity, title
-from inc_tb.tuning.loop import Tuned
+
+if TYPE_CHECKING:
+    from inc_tb.tuning.loop import Tuned
 
 _LABEL_WIDTH = 6
 _STYLES = {"ok": "bold green", "met": "bold green", "missed": "bold red", "lost": "bold red"}
