@@ -1,6 +1,6 @@
 """A diagnosis beside onnxruntime's own qdq_loss_debug: same models, same samples, same run.
 
-    python benchmarks/diagnose.py
+    python -m benchmarks.diagnose
 
 qdq_loss_debug collects the activations of both models, matches them and computes one SQNR each; a
 diagnosis computes the whole op table, histograms, channels, added errors and suggestions.
@@ -9,11 +9,10 @@ diagnosis computes the whole op table, histograms, channels, added errors and su
 import logging
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
-from models import images, make_cnn, quantize
 from onnxruntime.quantization import CalibrationDataReader
 from onnxruntime.quantization.qdq_loss_debug import (
     collect_activations,
@@ -25,6 +24,7 @@ from onnxruntime.quantization.qdq_loss_debug import (
 )
 
 import inc_tb
+from benchmarks.models import images, make_cnn, quantize
 
 CASES = {
     "digits CNN, 8 x 8": {"size": 8, "width": 32, "blocks": 4, "samples": 256},
@@ -62,23 +62,26 @@ def timed_in_turns(*works: Callable[[], object], repeats: int = 5) -> list[float
     return [min(found) for found in times]
 
 
+def works(case: Mapping[str, int], batch_size: int, folder: Path) -> tuple[Callable[[], object], Callable[[], object]]:
+    """A diagnosis, and the same models and samples by qdq_loss_debug."""
+    settings = dict(case)
+    samples = settings.pop("samples")
+    fp32 = make_cnn(folder / "fp32.onnx", **settings)
+    data = images(samples, case["size"])
+    int8 = quantize(fp32, folder / "int8.onnx", data[:16])
+    batches = [data[i : i + batch_size] for i in range(0, samples, batch_size)]
+    return lambda: inc_tb.diagnose(fp32, int8, batches), lambda: with_onnxruntime(fp32, int8, batches, folder)
+
+
 def main() -> None:
     logging.disable(logging.WARNING)
     print(f"{'':24}{'samples':>8}{'inc_tb':>10}{'qdq_loss_debug':>16}{'ratio':>8}")
     for name, case in CASES.items():
-        samples = case.pop("samples")
-        with tempfile.TemporaryDirectory() as folder:
-            fp32 = make_cnn(Path(folder, "fp32.onnx"), **case)
-            data = images(samples, case["size"])
-            int8 = quantize(fp32, Path(folder, "int8.onnx"), data[:16])
-            for batch_size in (1, 8):
-                batches = [data[i : i + batch_size] for i in range(0, samples, batch_size)]
-                ours, theirs = timed_in_turns(
-                    lambda: inc_tb.diagnose(fp32, int8, batches),
-                    lambda: with_onnxruntime(fp32, int8, batches, Path(folder)),
-                )
-                label = f"{name}, batch {batch_size}"
-                print(f"{label:28}{samples:4}{ours:9.2f}s{theirs:15.2f}s{theirs / ours:7.1f}x")
+        for batch_size in (1, 8):
+            with tempfile.TemporaryDirectory() as folder:
+                ours, theirs = timed_in_turns(*works(case, batch_size, Path(folder)))
+            label = f"{name}, batch {batch_size}"
+            print(f"{label:28}{case['samples']:4}{ours:9.2f}s{theirs:15.2f}s{theirs / ours:7.1f}x")
 
 
 if __name__ == "__main__":

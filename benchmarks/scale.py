@@ -86,7 +86,7 @@ def tuned(given: Inputs, logdir: str, on: Any) -> Any:
     found = inc_tb.tune(
         given.fp32, given.data, functools.partial(likeness, given.fp32, given.data), strategy="random", logdir=logdir,
         max_trials=TRIALS, timeout=PLENTY_S, objectives=("size",), minimize="ops", on=on,
-        quantizer=inc_tb.OnnxRuntimeQuantizer(preprocess=False),  # whose pre-processing loads PyTorch where there is one
+        quantizer=inc_tb.OnnxRuntimeQuantizer(preprocess=False),  # pre-processing loads PyTorch
     )  # fmt: skip
     return [(trial.name, trial.fallback, trial.accuracy) for trial in found.trials], found.best.name
 

@@ -10,7 +10,6 @@ import click
 
 from inc_tb.commands.places import as_logdir
 from inc_tb.commands.terminal import (
-    as_model,
     check_folder,
     check_output,
     invite,
@@ -21,6 +20,7 @@ from inc_tb.commands.terminal import (
     with_detail,
 )
 from inc_tb.commands.texts import Text, with_text
+from inc_tb.engines.models import open_model
 from inc_tb.errors import UsageError
 from inc_tb.llm.formats import EXAMPLES, find_format
 from inc_tb.llm.recipes import TOOLS, write_recipe
@@ -81,7 +81,7 @@ def bits(
     check_output(output)
     check_folder(logdir)
     given = Text(model, text, length, tokenizer, samples)
-    language = given.open(as_model(model))
+    language = given.open(open_model(model))
     first, second = given.halves()
     with progress_bar("rounding layers") as progress:
         found = allocate(language, first, second, names, bits=bits, size=size, curve=curve, progress=progress)

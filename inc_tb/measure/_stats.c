@@ -454,7 +454,7 @@ void inc_tb_energies(const float *restrict x, const float *restrict y, int64_t r
                      double *restrict power, double *restrict error) {
     for (int64_t r = 0; r < rows; r++) {
         const float *row_x = x + r * length, *row_y = y + r * length;
-        double p[LANES] = {0}, q[LANES] = {0};
+        double p[LANES] = {0}, q[LANES] = {0}, rest_p = 0, rest_q = 0;
         int64_t i = 0;
         for (; i + LANES <= length; i += LANES)
             for (int l = 0; l < LANES; l++) {
@@ -462,15 +462,16 @@ void inc_tb_energies(const float *restrict x, const float *restrict y, int64_t r
                 p[l] += u * u;
                 q[l] += e * e;
             }
-        for (int l = 0; i < length; i++, l++) {
+        for (; i < length; i++) {
             double u = row_x[i], e = u - row_y[i];
-            p[l] += u * u;
-            q[l] += e * e;
+            rest_p += u * u;
+            rest_q += e * e;
         }
-        power[r] = error[r] = 0;
         for (int l = 0; l < LANES; l++) {
-            power[r] += p[l];
-            error[r] += q[l];
+            rest_p += p[l];
+            rest_q += q[l];
         }
+        power[r] = rest_p;
+        error[r] = rest_q;
     }
 }

@@ -6,7 +6,6 @@ import textwrap
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.text import Text
 
 _INDENT = 3
@@ -14,6 +13,8 @@ _INDENT = 3
 
 def show_recipe(console: Console, recipe: str) -> None:
     if console.is_terminal:
+        from rich.syntax import Syntax  # with a lexer for every language
+
         code = Syntax(recipe, "python", word_wrap=True, background_color="default")
         console.print(Padding(code, (0, 0, 0, _INDENT)))
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,9 +18,11 @@ from inc_tb.show.profiles import show_benchmark
 from inc_tb.show.quantities import quantity, title
 from inc_tb.show.recipes import show_recipe
 from inc_tb.show.verdict import figure, show_verdict, verdict_of_tuning
-from inc_tb.tuning.loop import Tuned
 from inc_tb.tuning.objectives import LATENCY
 from inc_tb.tuning.standings import FP32
+
+if TYPE_CHECKING:
+    from inc_tb.tuning.loop import Tuned
 
 NO_GAIN = {
     True: "int8 does not pay here: no model that was tried and meets the criterion takes less time than fp32, by more "

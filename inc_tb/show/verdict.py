@@ -6,7 +6,7 @@ Terminal, Markdown and cards say the same. Each line is known from what was meas
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -21,7 +21,9 @@ from inc_tb.search.comparison import Comparison
 from inc_tb.show.grid import is_free, listed_within
 from inc_tb.show.names import shortened
 from inc_tb.show.quantities import duration, number, quantity, title
-from inc_tb.tuning.loop import Tuned
+
+if TYPE_CHECKING:
+    from inc_tb.tuning.loop import Tuned
 
 _LABEL_WIDTH = 6
 _NAME_WIDTHS = (32, 24, 16, 12)

@@ -287,7 +287,7 @@ import sys
 
 class Interrupt:
     def find_spec(self, name, path=None, target=None):
-        if name == "inc_tb.commands.tune":
+        if name == "inc_tb.cli":
             raise KeyboardInterrupt
 
 
@@ -301,3 +301,22 @@ def test_ctrl_c_while_it_starts_is_one_line() -> None:
     command = [sys.executable, "-c", INTERRUPTED]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "inc-tb: interrupted\n")
+
+
+LIGHT = """
+import sys
+from inc_tb.cli import cli
+cli.main(["--help"], prog_name="inc-tb", standalone_mode=False)
+heavy = {"numpy", "rich", "msgspec", "onnx", "inc_tb.frameworks.registry"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+def test_help_loads_no_command_and_says_what_each_says_of_itself() -> None:
+    from inc_tb.cli import cli, loaded
+
+    subprocess.run([sys.executable, "-c", LIGHT], check=True, capture_output=True)
+    for name, listed in cli.commands.items():
+        command = loaded(name)
+        assert command.name == name
+        assert " ".join((command.help or "").split("\n\n")[0].split()) == listed.help

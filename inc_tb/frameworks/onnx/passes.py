@@ -19,6 +19,7 @@ from inc_tb.frameworks.heap import Heap
 from inc_tb.frameworks.memory import Parts
 from inc_tb.frameworks.onnx.graph import Graph
 from inc_tb.frameworks.onnx.isolate import isolated_model
+from inc_tb.frameworks.onnx.lean import make_lean, weights_of
 from inc_tb.frameworks.onnx.plan import Planner
 from inc_tb.frameworks.onnx.sessions import SIDE_BY_SIDE, Session
 from inc_tb.frameworks.ops import Array, Batch, Role
@@ -91,6 +92,8 @@ class Runner:
         self._pool = ThreadPoolExecutor(SIDE_BY_SIDE)
         self._running: list[Future[list[Array]]] = []
         self._is_quick = False
+        self._weights: dict[str, Array] | None = None
+        """Of the quantized model in real numbers, once a session has asked for them."""
 
     def run(self, feeds: Batch, asked: int | None = None) -> Iterator[Result]:
         """In parts of `asked` samples, or of as many as fit; each pass goes through all of them while it is open."""
@@ -218,7 +221,7 @@ class Runner:
         appended += [helper.make_node("Shape", [root], [f"{root}/inc_tb_shape"]) for root in told]
         return _Pass(
             tensors, inputs, Session(mine, mine.with_outputs(needed), arena=arena),
-            Session(theirs, theirs.with_outputs(reads, appended), arena=arena), list(told.values()), pieces,
+            self._open_quantized(theirs.with_outputs(reads, appended)), list(told.values()), pieces,
         )  # fmt: skip
 
     def _open_pieces(self, tensors: list[str]) -> _Pieces | None:
@@ -226,11 +229,20 @@ class Runner:
         source = {root: tensor for tensor, root in reversed(self._points.items())}
         proto, feeds = isolated_model(self._quantized, self._points.values(), [self._points[t] for t in tensors])
         try:
-            session = Session(self._quantized.model, proto, arena=self._planner.has_arena)
+            session = self._open_quantized(proto)
         except ModelError as error:
             self._note(f"what some ops add by themselves is not measured: {error}")
             return None
         return _Pieces(tensors, session, {name: source[root] for name, root in feeds.items()})
+
+    def _open_quantized(self, proto: onnx.ModelProto) -> Session:
+        """Of a model that is made of the quantized one; where memory is short each run computes its weights anew."""
+        model, most = self._quantized.model, self._planner.for_weights
+        if not most:
+            return Session(model, proto, arena=self._planner.has_arena)
+        if self._weights is None:
+            self._weights = weights_of(model, most)
+        return Session(model, proto, arena=self._planner.has_arena, weights=make_lean(proto, self._weights))
 
     def _reads(self, tensors: Sequence[str]) -> tuple[list[str], list[onnx.NodeProto]]:
         """Where the quantized model has the dequantized values, and nodes that make them where it has not."""

@@ -79,6 +79,11 @@ class Planner:
     def can_stay_open(self) -> bool:
         return len(self._parts) == 1 or len(self._parts) * self._weights * _FOR_SESSIONS <= self._budget
 
+    @property
+    def for_weights(self) -> int:
+        """Bytes of weights that may be kept in real numbers: what the weights of several passes would have taken."""
+        return self._budget // _FOR_SESSIONS if len(self._parts) == 1 else 0
+
     def _make(self, feeds: Batch, rows: int, tensors: Sequence[str], asked: int | None) -> None:
         gauge = Gauge(self._reference)
         sizes, count = self._measured(gauge, feeds, rows)
