@@ -183,7 +183,7 @@ def make_profile(graph: list[GraphNode], seed: int = 0) -> Profile:
     )  # fmt: skip
     return Profile(
         [*rows, ProfileRow("", "", 120.0, 140.0)], total, "encoder.onnx", "encoder-int8.onnx", "onnx", 50, 2, 8,
-        {"fp32": 0.031, "int8": 0.052}, ["3 ops of fp32 have another name in int8"],
+        {"fp32": 0.031, "int8": 0.052}, notes=["3 ops of fp32 have another name in int8"],
     )  # fmt: skip
 
 
