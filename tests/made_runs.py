@@ -5,8 +5,10 @@ The numbers are random but of the shape and size that real ones have, so that th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 import inc_tb
@@ -14,9 +16,21 @@ from inc_tb.advise.configs import fitted
 from inc_tb.frameworks.formats import Settings
 from inc_tb.frameworks.patterns import pattern_of
 from inc_tb.frameworks.templates import write
+from inc_tb.measure.by_sample import BySample
 from inc_tb.measure.op_table import COLUMNS
 from inc_tb.profiling.profile import Profile
-from inc_tb.records import ChannelRow, Effect, GraphNode, HistogramRow, OpTable, ProfileRow, Span, Suggestion, Trial
+from inc_tb.records import (
+    ChannelRow,
+    Effect,
+    GraphNode,
+    HistogramRow,
+    OpTable,
+    ProfileRow,
+    SampleRow,
+    Span,
+    Suggestion,
+    Trial,
+)
 
 BLOCK = ("attention/qkv/MatMul", "attention/Softmax", "attention/out/MatMul", "Add", "norm/LayerNormalization",
          "mlp/up/MatMul", "mlp/Gelu", "mlp/down/MatMul", "Add_1", "norm_1/LayerNormalization")  # fmt: skip
@@ -83,9 +97,10 @@ def make_diagnosis(
             ]
     names = [node.name for node in graph]
     rows = range(ops if detail is None else min(ops, detail))
+    worst = culprits[np.argsort(added[culprits])][:8]
     return inc_tb.Diagnosis(
         OpTable(chosen, arrays, reasons),
-        [_suggestion(rank, names, int(at)) for rank, at in enumerate(sorted(culprits)[:8], start=1)],
+        [_suggestion(rank, names, int(at)) for rank, at in enumerate(worst, start=1)],
         [_histogram(names[i], random) for i in rows],
         [_channels(names[i], random) for i in rows],
         graph, "encoder.onnx", "encoder-int8.onnx", "onnx", 256,
@@ -120,6 +135,26 @@ def _channels(op: str, random: np.random.Generator) -> ChannelRow:
     return ChannelRow(op, "output", *columns, random.normal(25, 8, 64).tolist())
 
 
+def probed(diagnosis: inc_tb.Diagnosis, samples: int = 64, seed: int = 5) -> inc_tb.Diagnosis:
+    """With effects at the output that follow what ops add, errors of samples, the suggestion of the worst op first."""
+    random = np.random.default_rng(seed)
+    ops, added = diagnosis.ops, diagnosis.ops["added_sqnr_db"]
+    effect = 10 ** (-added / 10) * random.lognormal(0, 0.5, ops.count)
+    table = ops.replaced({"sensitivity": effect.tolist()})
+    worst = np.argsort(-effect)
+    place = {str(name): i for i, name in enumerate(ops["name"][worst].tolist())}
+    suggestions = sorted(diagnosis.suggestions, key=lambda one: place[one.ops[0]])
+    ranked = [msgspec.structs.replace(one, rank=rank) for rank, one in enumerate(suggestions, start=1)]
+    hard = random.lognormal(0, 1, samples)
+    rows = []
+    for row in {*worst[:40].tolist(), ops.count - 1}:
+        power = random.lognormal(0, 0.2, samples)
+        error = power * hard * 10 ** (-added[row] / 10) / hard.mean()
+        parts = (np.asarray(part, np.float32).tobytes() for part in (power, error, error * 0.8))
+        rows.append(SampleRow(str(ops["name"][row]), *parts, is_output=row == ops.count - 1))
+    return replace(diagnosis, ops=table, suggestions=ranked, by_sample=BySample(random.bytes(8 * samples), rows))
+
+
 def make_profile(graph: list[GraphNode], seed: int = 0) -> Profile:
     """Every op once on one of two threads, Gelu as part of the MatMul before it; the last row is no op's."""
     random = np.random.default_rng(seed)
@@ -148,7 +183,7 @@ def make_profile(graph: list[GraphNode], seed: int = 0) -> Profile:
     )  # fmt: skip
     return Profile(
         [*rows, ProfileRow("", "", 120.0, 140.0)], total, "encoder.onnx", "encoder-int8.onnx", "onnx", 50, 2, 8,
-        {"fp32": 0.031, "int8": 0.052}, ["3 ops of fp32 have another name in int8"],
+        {"fp32": 0.031, "int8": 0.052}, notes=["3 ops of fp32 have another name in int8"],
     )  # fmt: skip
 
 

@@ -131,6 +131,19 @@ def clipped(stats: PairStats, quantization: Quantization | None) -> Cell:
     return mean(stats.total("clipped"), stats)
 
 
+def range_used(stats: PairStats, quantization: Quantization | None) -> Cell:
+    if quantization is None or quantization.limits is None:
+        return "this tensor has no fixed range"
+    low, high = (np.asarray(limit, np.float64).ravel() for limit in quantization.limits)
+    if low.size > 1 or high.size > 1:
+        return "each channel has a range of its own"
+    least, most = minimum(stats, "x"), maximum(stats, "x")
+    if isinstance(least, str) or isinstance(most, str):
+        return _EMPTY
+    reached = min(most, float(high[0])) - max(least, float(low[0]))
+    return max(0.0, reached) / float(high[0] - low[0])
+
+
 def flushed(stats: PairStats, quantization: Quantization | None) -> Cell:
     if quantization is None:
         return "this tensor is not quantized"
@@ -241,6 +254,10 @@ CAUSES: Sequence[tuple[Column, PairCompute]] = (
     (Column("clipped", label="clipped", unit="share", better="lower", normal=(0, 0.001),
             help="Share of fp32 values outside of what the quantized type can represent. Calibration should leave "
                  "less than 0.1 % outside."), clipped),
+    (Column("range_used", label="range used", unit="share",
+            help="How much of the range that calibration chose these samples reach. Little of it: the step is coarser "
+                 "than they need. All of it, with a share clipped: they reach further than what was calibrated with."),
+     range_used),
     (Column("flushed", label="flushed to zero", unit="share", better="lower", normal=(0, 0.2),
             help="Share of non-zero fp32 values that became exactly zero. Many mean that the step is too coarse for "
                  "most values."), flushed),

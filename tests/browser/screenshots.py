@@ -2,7 +2,8 @@
 
     python -m tests.browser.screenshots [FOLDER]
 
-Into a FOLDER go all views besides, light and dark, at three widths, of the demo and a network of 400 ops, to look at.
+Into a FOLDER go all views besides, light and dark, at three widths, of the demo and of networks of 400 and 20,000
+ops, to look at.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ from pathlib import Path
 
 from rich.console import Console
 
+import inc_tb
 from inc_tb.demo import run_demo
 from tests.browser.chromium import CHROMIUM, open_browser, sync_api
 from tests.browser.tab import open_tab
-from tests.made_runs import make_diagnosis, make_trials
+from tests.made_runs import make_diagnosis, make_trials, probed
 from tests.tensorboards import Server, serve
 
 TARGET = Path(__file__).parents[2] / "docs" / "screenshots"
 SIZE: sync_api.ViewportSize = {"width": 1360, "height": 820}
 WIDTHS = (900, 1440, 1920)
-OPS = 400
+OPS, MANY_OPS = 400, 20_000
 
 
 def main(everything: Path | None = None) -> None:
@@ -33,7 +35,7 @@ def main(everything: Path | None = None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         demo, search = Path(folder, "demo"), Path(folder, "search")
         run_demo(Console(quiet=True), demo)
-        diagnoses = [make_diagnosis(OPS, seed) for seed in range(4)]
+        diagnoses = [probed(make_diagnosis(OPS, seed)) for seed in range(4)]
         make_trials(search, 12, diagnoses)
         with open_browser() as browser:
             with serve(demo) as server:
@@ -53,8 +55,18 @@ def main(everything: Path | None = None) -> None:
                 compared = ["trial-000", "trial-005", "trial-011"]
                 take(browser, server, "trials", show_matrix, view="trials", compare=compared)
                 if everything is not None:
-                    worst = str(diagnoses[0].ops["name"][diagnoses[0].worst(1)[0]])
-                    take_all(browser, server, everything, f"{OPS}-ops", worst, compared)
+                    take_all(browser, server, everything, f"{OPS}-ops", worst_of(diagnoses[0]), compared)
+            if everything is not None:
+                large = [probed(make_diagnosis(MANY_OPS, seed, detail=OPS)) for seed in range(2)]
+                make_trials(Path(folder, "large"), 4, large)
+                with serve(Path(folder, "large")) as server:
+                    server.wait_for_trials(4)
+                    what, compared = f"{MANY_OPS}-ops", ["trial-000", "trial-001"]
+                    take_all(browser, server, everything, what, worst_of(large[0]), compared)
+
+
+def worst_of(diagnosis: inc_tb.Diagnosis) -> str:
+    return str(diagnosis.ops["name"][diagnosis.worst(1)[0]])
 
 
 def take_all(

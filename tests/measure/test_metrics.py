@@ -14,10 +14,10 @@ from inc_tb.measure.stats import PairStats
 DESIGNED = """name type block index unit weight_dtype weight_granularity act_dtype act_scale act_zero_point act_scheme
 w_min w_max w_range w_mean w_std w_var a_min a_max a_range a_mean a_std a_var w_q_min w_q_max w_q_mean w_q_std w_q_var
 a_q_min a_q_max a_q_mean a_q_std a_q_var w_mse w_nmse w_sqnr_db w_cosine w_max_abs w_rmse_lsb w_inc_mse
-a_mse a_nmse a_sqnr_db a_cosine a_max_abs a_rmse_lsb a_inc_mse a_clipped a_flushed a_kurtosis w_channel_ratio
-a_channel_ratio w_worst_channel a_worst_channel w_worst_channel_sqnr_db a_worst_channel_sqnr_db added_sqnr_db
-arrived_sqnr_db total_sqnr_db sensitivity sensitivity_low sensitivity_high recovery sensitivity_gradient time_fp32_us
-time_int8_us convert_us speedup params sensitivity_rank module verdict reason""".split()
+a_mse a_nmse a_sqnr_db a_cosine a_max_abs a_rmse_lsb a_inc_mse a_clipped a_range_used a_flushed a_kurtosis
+w_channel_ratio a_channel_ratio w_worst_channel a_worst_channel w_worst_channel_sqnr_db a_worst_channel_sqnr_db
+added_sqnr_db arrived_sqnr_db total_sqnr_db sensitivity sensitivity_low sensitivity_high recovery sensitivity_gradient
+time_fp32_us time_int8_us convert_us speedup params sensitivity_rank module verdict reason""".split()
 
 
 def stats(x: Any, y: Any, axis: int | None = None, limits: Any = None) -> PairStats:
@@ -98,6 +98,12 @@ def test_causes() -> None:
     s = stats([0, 1, 2, 300], [0, 0, 2, 127], limits=(-128, 127))
     assert metrics.clipped(s, int8(1)) == 0.25
     assert metrics.flushed(s, int8(1)) == 1 / 3
+    # 0 to 127 of the 255 from -128 to 127; in steps of 2 up to 254 of 510; -400 to -200 reach none of it
+    assert metrics.range_used(s, int8(1)) == 127 / 255
+    assert metrics.range_used(s, int8(2)) == 254 / 510
+    assert metrics.range_used(stats([-400, -200], [0, 0]), int8(1)) == 0
+    assert metrics.range_used(s, int8([1, 2], 0)) == "each channel has a range of its own"
+    assert metrics.range_used(s, None) == "this tensor has no fixed range"
 
 
 def test_channels() -> None:

@@ -88,3 +88,32 @@ test("20,000 rows are sorted whole", () => {
   assert.equal(found.length, 20_000);
   assert.ok(found.every((row, i) => i === 0 || Math.sin(found[i - 1]!) <= Math.sin(row)));
 });
+
+test("many rows are in the same order by one number each as by comparing them pair by pair", () => {
+  const count = 30_000;
+  const random = (seed: number, kinds: number) =>
+    Array.from({ length: count }, (_, i) => {
+      const value = Math.floor(((Math.imul(i + seed, 2654435761) >>> 0) / 2 ** 32) * kinds);
+      return value % 7 ? value / 3 - 1 : Number.NaN;
+    });
+  const many = table(...[1, 2, 3, 4].map((seed) => numbers(`c${seed}`, random(seed, 3 ** (2 * seed)))));
+  const all = Uint32Array.from({ length: count }, (_, i) => i);
+  // Three keys fit a number, four do not.
+  for (const names of [["c4"], ["c1", "c2", "c3"], ["c1", "c4", "c3", "c2"]]) {
+    const keys = names.map((column, i) => ({ column, descending: i % 2 === 0 }));
+    const found = sorted(all, keys, many);
+    assert.equal(new Set(found).size, count);
+    for (let i = 1; i < count; i++) {
+      const [a, b] = [found[i - 1]!, found[i]!];
+      const first = keys
+        .map(({ column, descending }) => {
+          const { values } = many.get(column) as { values: Float64Array };
+          const [x, y] = [values[a]!, values[b]!];
+          if (Number.isNaN(x) || Number.isNaN(y)) return Number(Number.isNaN(x)) - Number(Number.isNaN(y));
+          return descending ? y - x : x - y;
+        })
+        .find((difference) => difference !== 0);
+      assert.ok((first ?? a - b) < 0);
+    }
+  }
+});

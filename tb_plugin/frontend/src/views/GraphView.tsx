@@ -102,7 +102,8 @@ function Toolbar({ tree, paint, selected }: { tree: Tree; paint: Paint | null; s
 }
 
 function ViewButtons({ selected, worst }: { selected: Op | undefined; worst: Op | null }) {
-  const seen = worst && seenAs(worst, model.picture.value?.open ?? new Set());
+  const open = model.picture.value?.open;
+  const seen = worst && open && seenAs(worst, open);
   return (
     <div class="graph-buttons" role="group" aria-label="View of the graph">
       <button type="button" aria-label="Zoom in" onClick={model.zoomIn}>

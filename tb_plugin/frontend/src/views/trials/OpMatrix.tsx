@@ -84,7 +84,7 @@ function columns(): GridColumn[] {
       id: "largest",
       label: "Largest difference",
       unit,
-      width: 164,
+      width: matrix.runs.value.length > 3 ? 164 : 270,
       align: "right",
       help: largest,
       description: largest,
