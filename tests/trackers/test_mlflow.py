@@ -14,6 +14,7 @@ import inc_tb
 from inc_tb.errors import UsageError
 from inc_tb.trackers.log import opened
 from inc_tb.trackers.tables import read_ops
+from inc_tb.trackers.tracker import Entry, Point
 from tests.trackers.same import assert_same
 
 mlflow = pytest.importorskip("mlflow", reason="it does not install beside all others")
@@ -87,8 +88,6 @@ def test_runs_below_one_that_is_active_and_at_another_place(tmp_path: Path) -> N
 
 
 def test_names_that_mlflow_does_not_take() -> None:
-    from inc_tb.trackers.tracker import Entry, Point
-
     names = ["a[0]", "a(0)", "/lead//twice/", "..", "./up", "long" * 100, "\u00b5"]
     (point,) = [Point(None, {name: float(i) for i, name in enumerate(names)})]
     entry = Entry("odd", points=[point], settings={"k[": "v" * 9000, "": None}, fallback=["op"] * 5000)
