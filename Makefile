@@ -36,7 +36,7 @@ fuzz: $(TEST_VENV)/ready
 	$(ONE_THREAD) $(BIN)/python -m tests.fuzz $(FUZZ)
 
 # Every room but integrations, and every framework by its contracts, without a browser and without what takes long.
-QUICK = tests/records tests/measure tests/advise tests/profiling tests/store tests/tb_plugin tests/sources tests/commands \
+QUICK = tests/trackers tests/records tests/measure tests/advise tests/profiling tests/store tests/tb_plugin tests/sources tests/commands \
     $(addprefix tests/search/test_,search.py simulation.py journal.py probe.py) tests/tuning/test_own_tools.py tests/test_data.py \
     tests/test_package.py tests/test_contributing.py tests/test_framework_names.py $(wildcard tests/frameworks/test_*contract.py) \
     $(addprefix tests/frameworks/test_,registry.py describe.py edges.py toy_framework.py)

@@ -25,7 +25,7 @@ def log_to(
 
     `tracker` is "mlflow" or "wandb", or one of these modules: then it goes where the tracker logs to by itself, and one
     diagnosis or run into the tracker's run that is active, if there is one. "mlflow:http://host:5000" and
-    "wandb:team/project" name a place. A run of wandb, or an object that fulfils `Tracker` (inc_tb.trackers.tracker),
+    "wandb:team/project" name a place. A run of theirs, or an object that fulfils `Tracker` (inc_tb.trackers.tracker),
     will do as well, also as "file.py:function" that returns one. `what` is a Diagnosis, what `tune` returned, a Run, or
     the place of a run or of a folder of runs: these become one run each, and one more for the whole. `project` is
     MLflow's experiment or the project of W&B; `name` that of the run, or of the whole. `step` belongs to a diagnosis.

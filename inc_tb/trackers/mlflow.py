@@ -23,7 +23,7 @@ _TRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 
 
 class MlflowTracker:
-    """`place` is an address that MLflow knows; without one it is what MLflow logs to by itself."""
+    """`place` is an address that MLflow knows, a client, or the active run; without one it is MLflow's own choice."""
 
     def __init__(self, place: Any = "", project: str | None = None) -> None:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
@@ -34,7 +34,8 @@ class MlflowTracker:
                 f"mlflow: needs {error.name}, which is not installed: pip install 'inc-tb[mlflow]'."
             ) from error
         self._mlflow = mlflow
-        self._place = place if isinstance(place, str) else ""  # any of its objects stands for where it is active
+        self._place = place if isinstance(place, str) else getattr(place, "tracking_uri", "")  # of a client
+        self._refuse_inactive(place)
         if self._place and mlflow.active_run() is not None:
             raise UsageError(f"mlflow:{self._place} was given while an MLflow run is active; end it, or say mlflow.")
         self._project = project
@@ -59,6 +60,13 @@ class MlflowTracker:
         finally:
             if self._place:
                 self._mlflow.set_tracking_uri(before)
+
+    def _refuse_inactive(self, place: Any) -> None:
+        """MLflow logs into the run that is active, and into no other."""
+        given = getattr(getattr(place, "info", None), "run_id", None)
+        active = self._mlflow.active_run()
+        if given is not None and (active is None or active.info.run_id != given):
+            raise UsageError(f"run {given} of MLflow was given, which is not active; log within its with statement.")
 
     def _refuse_unreachable(self) -> None:
         """At once: MLflow would try for minutes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 from collections.abc import Callable, Iterator
@@ -11,6 +12,10 @@ from typing import NamedTuple
 import pytest
 
 from inc_tb.cli import main
+
+# Before anything imports them: MLflow writes an id into the home folder at once.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
 
 
 class Printed(NamedTuple):

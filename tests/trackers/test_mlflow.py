@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 import inc_tb
 from inc_tb.errors import UsageError
+from inc_tb.trackers.log import opened
 from inc_tb.trackers.tables import read_ops
+from inc_tb.trackers.tracker import Entry, Point
 from tests.trackers.same import assert_same
 
 mlflow = pytest.importorskip("mlflow", reason="it does not install beside all others")
@@ -54,9 +57,11 @@ def test_into_the_run_that_is_active_step_by_step(tmp_path: Path) -> None:
         mlflow.log_metric("loss", 0.5, step=10)
         for step, diagnosis in zip((10, 20), diagnoses, strict=True):
             diagnosis.quantized, diagnosis.origin = "trained", None  # settings of a run of MLflow do not change
-            (sent,) = inc_tb.log_to(mlflow, diagnosis, step=step, report=False)
+            (sent,) = inc_tb.log_to(mlflow if step == 10 else run, diagnosis, step=step, report=False)
             assert sent.id == run.info.run_id
         assert mlflow.active_run().info.run_id == run.info.run_id
+    with pytest.raises(UsageError, match=f"run {run.info.run_id} of MLflow was given, which is not active"):
+        inc_tb.log_to(run, diagnoses[0])
     history = mlflow.MlflowClient().get_metric_history(run.info.run_id, "output/sqnr_db")
     assert [metric.step for metric in history] == [10, 20]
     there = artifacts(run.info.run_id, tmp_path)
@@ -76,18 +81,17 @@ def test_runs_below_one_that_is_active_and_at_another_place(tmp_path: Path) -> N
     tags = [mlflow.get_run(one.id).data.tags for one in sent]
     assert [(t["mlflow.parentRunId"], t["inc-tb.group"]) for t in tags] == [(above.info.run_id, "later")] * 3
     other = (tmp_path / "other").as_uri()
-    (sent_there,) = inc_tb.log_to(f"mlflow:{other}", RUN, report=False)
-    assert mlflow.get_tracking_uri() == before
-    assert mlflow.MlflowClient(other).get_run(sent_there.id).data.metrics["accuracy"] == 0.91
+    for given in (f"mlflow:{other}", mlflow.MlflowClient(other)):
+        (sent_there,) = inc_tb.log_to(given, RUN, report=False)
+        assert mlflow.get_tracking_uri() == before
+        assert mlflow.MlflowClient(other).get_run(sent_there.id).data.metrics["accuracy"] == 0.91
 
 
 def test_names_that_mlflow_does_not_take() -> None:
-    from inc_tb.trackers.tracker import Entry, Point
-
     names = ["a[0]", "a(0)", "/lead//twice/", "..", "./up", "long" * 100, "\u00b5"]
     (point,) = [Point(None, {name: float(i) for i, name in enumerate(names)})]
     entry = Entry("odd", points=[point], settings={"k[": "v" * 9000, "": None}, fallback=["op"] * 5000)
-    sent = inc_tb.trackers.log.opened("mlflow").put(entry)
+    sent = opened("mlflow").put(entry)
     data = mlflow.get_run(sent.id).data
     assert sorted(data.metrics.values()) == [float(i) for i in range(len(names))]
     assert len(data.params["k_5b"]) == 6000
@@ -104,6 +108,18 @@ def test_a_run_that_cannot_be_stored_whole_is_not_left_behind(tmp_path: Path, ca
     assert "Check address, server and rights." in done.stderr
     assert mlflow.search_runs(experiment_names=["no bucket"], output_format="list") == []
     assert mlflow.active_run() is None
+
+
+@pytest.mark.parametrize(("set_to", "is_now"), [(None, "true"), ("false", "false")])
+def test_it_reports_nothing_unless_it_was_asked_to(
+    set_to: str | None, is_now: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "")
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY")
+    if set_to is not None:
+        monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", set_to)
+    opened("mlflow")
+    assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == is_now
 
 
 @pytest.mark.parametrize("place", ["http://127.0.0.1:9", "weird://x"])

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 import inc_tb
-from inc_tb.trackers.tables import read_ops
+from inc_tb.errors import UsageError
+from inc_tb.trackers.log import opened
+from inc_tb.trackers.tables import Table, read_ops, tables_of
+from inc_tb.trackers.tracker import Entry, Point
 from tests.made_runs import make_diagnosis
 from tests.trackers.offline import Offline
 from tests.trackers.same import assert_same
@@ -75,10 +78,6 @@ def test_into_a_run_that_is_active_and_several_beside_it(place: Path) -> None:
 
 
 def test_more_ops_than_its_history_takes_and_odd_names(place: Path) -> None:
-    from inc_tb.trackers.log import opened
-    from inc_tb.trackers.tables import tables_of
-    from inc_tb.trackers.tracker import Entry, Point
-
     table = make_diagnosis(10_010, columns=8, detail=0).ops
     fallback = ["/a/very/long/name" * 20, "", *(f"op{i}" for i in range(30))]
     entry = Entry("large", points=[Point(None, {}, tables_of(table))], fallback=fallback)
@@ -88,6 +87,16 @@ def test_more_ops_than_its_history_takes_and_odd_names(place: Path) -> None:
     assert_same(read_ops(files["ops.table.json"], files["op_columns.table.json"]), table)
     assert run.config["fallback"] == fallback
     assert all(len(tag) <= 64 for tag in run.tags)
+
+
+def test_a_run_that_fails_on_the_way_says_so(place: Path) -> None:
+    crooked = Entry("crooked", points=[Point(None, {}, {"ops": Table(["one"], [[1, 2]])})])
+    with pytest.raises(UsageError, match=r"wandb: cannot be logged to \(.+\)\. Check login, project and network\."):
+        opened("wandb").put(crooked)
+    newest = max((place / "WANDB_DIR" / "wandb").glob("offline-run-*"), key=lambda folder: folder.stat().st_ctime_ns)
+    run = read(place, newest.name.rpartition("-")[2])
+    assert (run.name, run.exit_code) == ("crooked", 1)
+    assert wandb.run is None
 
 
 def test_a_place_that_cannot_be_reached_is_one_line(
