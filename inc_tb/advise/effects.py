@@ -31,6 +31,9 @@ _ILL = ("watch", "bad")
 _MOST_PARTS = 3
 _ENOUGH = 0.5
 """A cause that removes less than this share of the error by itself is not the only one."""
+_MOST = 0.5
+"""Of the error: a cause that removes so much explains most of it."""
+_OTHERWISE = "Other settings (per channel, another calibrator, more bits) may do more than keeping ops in fp32"
 _NOTHING = 0.02
 """Less than this share of the error is nothing."""
 SPREAD_OVER = 12
@@ -122,7 +125,7 @@ def with_measured_sets(
     `measured` has what following the suggestions of these ranks does. What was not measured keeps its order behind
     those that do something; those that do nothing by themselves are last and say so. Suggestions may name ops besides
     the `units`, which change nothing. The explaining set is called the smallest only if it `is_smallest`. Unless the
-    output `is_lost`, a set of healthy ops is none to act on: their rounding adds up in any model.
+    output `is_lost`, a set of healthy ops is none to act on, nor is one of most ops: their rounding adds up in any model.
     """
     settings = [s.rank for s in diagnosis.suggestions if is_setting(diagnosis.framework, diagnosis.ops, s)]
     shares = {rank: kept.recovered for rank, kept in measured.items()}
@@ -140,22 +143,27 @@ def with_measured_sets(
         # What a setting cures need not be kept, and what is kept is not cured by it.
         found = {s.rank: s for s in diagnosis.suggestions}
         related = [found[s.rank] for s in same or suggestions if s.rank not in settings]
-        if not (is_lost or same or _is_to_blame(diagnosis, explaining, related, units)):
-            return replace(diagnosis, suggestions=_ranked(suggestions), notes=[*notes, _of_all(explaining)])
+        is_most = 2 * len(explaining.units) > len(units)
+        if not (same or _is_to_blame(diagnosis, explaining, related, units)) and (is_most or not is_lost):
+            return replace(
+                diagnosis, suggestions=_ranked(suggestions), notes=[*notes, _of_all(explaining, is_lost=is_lost)]
+            )
         first = (
             _as_suggestion(diagnosis, explaining, how, related, units, shares, is_smallest=is_smallest)
             if cured is None
             else _with_effect(cured, _recovers(explaining, how), is_instead=True)
         )
-        suggestions = [first, *(s for s in suggestions if s not in same)]
+        others = [s for s in suggestions if s not in same]
+        # A set that the time did not suffice to make small is no better than a cause that explains most with few ops.
+        before = [s for s in others[:1] if not is_smallest and _is_handier(s, shares.get(s.rank), explaining)]
+        suggestions = [*before, first, *(s for s in others if s not in before)]
         if len(explaining.units) > SPREAD_OVER:
             free = [s for s in suggestions if s.rank in settings and (s is not first or cured is not None)]
             suggestions = [*free, *(s for s in suggestions if s not in free)]  # a setting costs none of that
             count = f"{'' if is_smallest else 'up to '}{len(explaining.units)}"
             notes.append(
                 f"the error is spread: it takes {count} ops in fp32 to remove {share_text(explaining.recovered)} of it "
-                "at the output. Other settings (per channel, another calibrator, 16-bit activations) may do more than "
-                "keeping ops in fp32"
+                f"at the output. {_OTHERWISE}"
             )
     return replace(diagnosis, suggestions=_ranked(suggestions), notes=notes)
 
@@ -176,13 +184,18 @@ def _is_to_blame(
     return is_few and kept.recovered / count >= _DOMINATING * max(0.0, 1 - kept.recovered) / others
 
 
-def _of_all(kept: KeptSet) -> str:
+def _is_handier(suggestion: Suggestion, share: float | None, kept: KeptSet) -> bool:
+    return share is not None and share >= _MOST and len(suggestion.ops) * _FEW <= len(kept.units)
+
+
+def _of_all(kept: KeptSet, *, is_lost: bool) -> str:
     """Why there is nothing to suggest although there is an error."""
-    full = kept.error / (1 - kept.recovered) if kept.recovered < 1 else kept.error
-    return (
-        f"error {full:.2g} at the output, and no op is to blame: it is the sum of healthy rounding. It would take "
+    full = f" {kept.error / (1 - kept.recovered):.2g}" if kept.recovered < 1 else ""
+    told = (
+        f"error{full} at the output, and no op is to blame: it is the sum of healthy rounding. It would take "
         f"{plural(len(kept.units), 'op')} in fp32 to remove {share_text(kept.recovered)} of it"
     )
+    return f"{told}. {_OTHERWISE}" if is_lost else told
 
 
 def _with_effect(suggestion: Suggestion, effect: Effect, *, is_instead: bool) -> Suggestion:

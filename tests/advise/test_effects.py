@@ -274,6 +274,23 @@ def test_healthy_ops_are_no_cure_unless_the_output_is_lost(diagnosis: Diagnosis)
     )
 
 
+def test_most_of_the_healthy_ops_are_no_cure_of_a_lost_output(diagnosis: Diagnosis) -> None:
+    found = with_measured_sets(healthy(diagnosis), KeptSet(UNITS[:3], 0.02, 0.9), {}, UNITS, HOW)
+    assert found.suggestions == []
+    assert "error 0.2 at the output, and no op is to blame" in found.notes[-1]
+    assert "Other settings" in found.notes[-1]
+
+
+def test_a_large_set_that_time_did_not_make_small_is_behind_a_small_one_with_a_cause(diagnosis: Diagnosis) -> None:
+    given = replace(diagnosis, suggestions=[suggestion(1, CONV1)])
+    measured = {1: KeptSet([CONV1], 0.3, 0.7)}
+    for is_smallest, first in ((True, EXPLAINING), (False, "rule1")):
+        found = with_measured_sets(
+            given, KeptSet([CONV1, CONV2, POOL, GEMM], 0.0, 1.0), measured, UNITS, HOW, is_smallest=is_smallest
+        )
+        assert found.suggestions[0].rule == first
+
+
 def test_an_op_that_is_ill_or_has_a_reason_is_to_blame_whatever_the_output(diagnosis: Diagnosis) -> None:
     spread = KeptSet([CONV1, CONV2], 0.002, 0.95)
     for given in (
