@@ -125,7 +125,8 @@ def with_measured_sets(
     `measured` has what following the suggestions of these ranks does. What was not measured keeps its order behind
     those that do something; those that do nothing by themselves are last and say so. Suggestions may name ops besides
     the `units`, which change nothing. The explaining set is called the smallest only if it `is_smallest`. Unless the
-    output `is_lost`, a set of healthy ops is none to act on, nor is one of most ops: their rounding adds up in any model.
+    output `is_lost`, a set of healthy ops is none to act on, nor is one of most of the ops: their rounding adds up in
+    any model.
     """
     settings = [s.rank for s in diagnosis.suggestions if is_setting(diagnosis.framework, diagnosis.ops, s)]
     shares = {rank: kept.recovered for rank, kept in measured.items()}
@@ -143,11 +144,10 @@ def with_measured_sets(
         # What a setting cures need not be kept, and what is kept is not cured by it.
         found = {s.rank: s for s in diagnosis.suggestions}
         related = [found[s.rank] for s in same or suggestions if s.rank not in settings]
-        is_most = 2 * len(explaining.units) > len(units)
+        is_most = 2 * len(set(units).intersection(explaining.units)) > len(units)
         if not (same or _is_to_blame(diagnosis, explaining, related, units)) and (is_most or not is_lost):
-            return replace(
-                diagnosis, suggestions=_ranked(suggestions), notes=[*notes, _of_all(explaining, is_lost=is_lost)]
-            )
+            notes.append(_of_all(explaining, is_lost=is_lost))
+            return replace(diagnosis, suggestions=_ranked(suggestions), notes=notes)
         first = (
             _as_suggestion(diagnosis, explaining, how, related, units, shares, is_smallest=is_smallest)
             if cured is None
@@ -185,7 +185,8 @@ def _is_to_blame(
 
 
 def _is_handier(suggestion: Suggestion, share: float | None, kept: KeptSet) -> bool:
-    return share is not None and share >= _MOST and len(suggestion.ops) * _FEW <= len(kept.units)
+    """Also if there was no time to measure it."""
+    return (share is None or share >= _MOST) and len(suggestion.ops) * _FEW <= len(kept.units)
 
 
 def _of_all(kept: KeptSet, *, is_lost: bool) -> str:

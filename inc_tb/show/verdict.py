@@ -111,7 +111,7 @@ def _cost(trial: Trial, name: str) -> str:
 def where(diagnosis: Diagnosis, suggestion: Suggestion) -> str:
     others = len(diagnosis.suggestions) - 1
     more = f" ({plural(others, 'more suggestion')} below)" if others else ""
-    return f"{len(suggestion.ops)} of {plural(diagnosis.ops.count, 'op')}: {listed(suggestion.ops)}{more}"
+    return f"{len(suggestion.ops)} of {plural(diagnosis.ops.count, 'op')}: {listed(suggestion.ops, 3)}{more}"
 
 
 def action(diagnosis: Diagnosis, suggestion: Suggestion, width: int | None = None) -> str:
