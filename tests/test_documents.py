@@ -17,7 +17,7 @@ from tests.documents.play import play_page
 
 LINKING = [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md"]
 PROGRAMS = ("inc-tb", "make", "pip", "python", "tensorboard")
-OF_OTHERS = {"--path_prefix", "--array", "--wrap"}
+OF_OTHERS = {"--path_prefix", "--load_fast", "--array", "--wrap"}
 """Options of TensorBoard and Slurm."""
 
 
@@ -81,7 +81,7 @@ def test_a_command_in_a_sentence_is_one_of_those_that_are_run(page: str) -> None
 
 @cache
 def help_of_all_commands() -> str:
-    return "\n".join(CliRunner().invoke(cli, [name, "--help"]).output for name in ["", *cli.commands])
+    return "\n".join(CliRunner().invoke(cli, [*name, "--help"]).output for name in [[], *([n] for n in cli.commands)])
 
 
 @pytest.mark.parametrize("page", PAGES)
