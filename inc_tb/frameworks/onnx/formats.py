@@ -16,6 +16,7 @@ from inc_tb.frameworks.formats import (
     always,
     inc_conf,
 )
+from inc_tb.frameworks.onnx import cure_formats
 from inc_tb.frameworks.templates import quoted
 from inc_tb.frameworks.torch.formats import FX, INC_TORCH, PT2E
 from inc_tb.records import Recipe
@@ -213,6 +214,7 @@ FORMATS = (
     Format("nncf", always(_NNCF), ("ignoredscope", "ignored-scope")),
     replace(FX, elsewhere=True),
     replace(PT2E, elsewhere=True),
+    *cure_formats.FORMATS,
     Format("tflite", always(_TFLITE), ("denylist", "denylisted-nodes"), elsewhere=True),
     PLAIN,
 )
