@@ -7,6 +7,8 @@ fp32, 1 is an output that says nothing any more.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -46,6 +48,7 @@ class Simulation:
         self.results = [[np.asarray(a) for a in out.results] for out in outputs]
         self._measures = measures_of(self.scores)
         self._known: dict[frozenset[str], Errors] = {frozenset(): np.zeros(self._samples())}
+        self._ranged: dict[str, float] = {}
         self._journal: Journal | None = None
         self._workers: Workers | None = None
         self._foreseen: dict[frozenset[str], Future[Any]] = {}
@@ -77,7 +80,7 @@ class Simulation:
     def remember(self, journal: Journal, about: str) -> None:
         """Keep what is found in a file, and take from it what an earlier run over the same models and data found."""
         names = list(self._place)
-        mark = {"version": 1, "about": about, "data": self._data, "sites": names}
+        mark = {"version": 2, "about": about, "data": self._data, "sites": names}
         lines = list(journal)
         if not lines or lines[0] != mark:
             journal.clear()
@@ -85,6 +88,9 @@ class Simulation:
             lines = [mark]
         with reading(DataError, journal.path, "is damaged", "Delete it; what it holds is measured anew."):
             for line in lines[1:]:
+                if "ranged" in line:
+                    self._ranged[line["ranged"]] = float(line["error"])
+                    continue
                 self._known[frozenset(names[i] for i in line["on"])] = np.array(line["errors"], float)
         self._journal = journal
 
@@ -96,25 +102,30 @@ class Simulation:
                 self._known[key] = self._workers.answer(self._foreseen.pop(key))
             else:
                 self._known[key] = self._evaluated(key)
-            self.evaluations += 1
-            if self._journal is not None:
-                self._journal.add({"on": sorted(self._place[n] for n in key), "errors": self._known[key].tolist()})
-            if self.progress is not None:
-                self.progress()
+            self._count({"on": sorted(self._place[n] for n in key), "errors": self._known[key].tolist()})
         return self._known[key]
 
     def error_with(self, ranges: Mapping[str, Range], on: Collection[str]) -> float:
         """With tensors rounded to other ranges than those of the quantized model."""
-        model: Any = self.model
-        with reading_models():
-            found = [
-                batch_errors(model.run(batch, on, ranges).scores, own, self._measures)
-                for batch, own in zip(self.batches, self.scores, strict=True)
-            ]
+        told = json.dumps([sorted(self._place[name] for name in on), sorted(ranges.items())])
+        key = hashlib.sha256(told.encode()).hexdigest()
+        if key not in self._ranged:
+            model: Any = self.model
+            with reading_models():
+                found = [
+                    batch_errors(model.run(batch, on, ranges).scores, own, self._measures)
+                    for batch, own in zip(self.batches, self.scores, strict=True)
+                ]
+            self._ranged[key] = float(np.concatenate(found).mean())
+            self._count({"ranged": key, "error": self._ranged[key]})
+        return self._ranged[key]
+
+    def _count(self, line: dict[str, Any]) -> None:
         self.evaluations += 1
+        if self._journal is not None:
+            self._journal.add(line)
         if self.progress is not None:
             self.progress()
-        return float(np.concatenate(found).mean())
 
     def _evaluated(self, key: frozenset[str]) -> Errors:
         pairs = zip(self.batches, self.scores, strict=True)

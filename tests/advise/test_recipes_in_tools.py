@@ -22,6 +22,7 @@ import pytest
 import inc_tb
 from inc_tb.advise.configs import fitted
 from inc_tb.frameworks.formats import Settings
+from inc_tb.frameworks.onnx import cure_formats
 from inc_tb.frameworks.templates import write
 from tests.digits import DATA, digits
 
@@ -34,6 +35,7 @@ ROOT = Path(__file__).parents[2]
 QUANTIZED = Settings(per_channel=False, activation="int8", weight="int8")
 STATIC = {f.recipe.tool: f.recipe for f in fitted("onnx", QUANTIZED)}
 DYNAMIC = {f.recipe.tool: f.recipe for f in fitted("onnx", QUANTIZED._replace(dynamic=True))}
+CURES = {cure.tool for cure in cure_formats.FORMATS}
 CASES = {"int8": ["/Flatten"], "convs": ["/conv1/Conv", "/conv2/Conv"], "head": ["/fc1/MatMul", "/fc2/Gemm"]}
 """Kept in fp32: nothing that has weights, what costs the accuracy, and what tools rename before they quantize."""
 
@@ -55,7 +57,8 @@ def judge(model):
     floats = {t.name for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT}
     weighted = [n for n in model.graph.node if n.op_type in ("Conv", "Gemm", "MatMul") and n.input[1] in floats]
     logits = session.run(None, {"input": images})[0]
-    return {"accuracy": accuracy(logits), "fp32": [n.name for n in weighted]}
+    rounded = [n for n in model.graph.node if n.op_type.startswith(("QuantizeLinear", "QLinear"))]
+    return {"accuracy": accuracy(logits), "fp32": [n.name for n in weighted], "rounded": len(rounded)}
 
 class Reader:
     def __init__(self):
@@ -249,6 +252,21 @@ def texts_of(tool: str, *, dynamic: bool = False) -> dict[str, str]:
     return {case: write(recipe, ops, {}) for case, ops in CASES.items()}
 
 
+def cures(prefix: str) -> dict[str, str]:
+    """Configs of a tool that name no op."""
+    return {tool: write(recipe, []) for tool, recipe in STATIC.items() if tool in CURES and tool.startswith(prefix)}
+
+
+def check_cures(found: dict[str, Any], tools: str) -> None:
+    """All that multiplies is in int8, and where nothing else is to be, it is not the same that is rounded."""
+    of_cures = {name: result for name, result in found.items() if name in CURES}
+    assert " ".join(of_cures) == tools
+    assert kept(of_cures) == {name: [] for name in of_cures}
+    products = [result["rounded"] for name, result in of_cures.items() if name.endswith("-products")]
+    assert products
+    assert found["int8"]["rounded"] not in products
+
+
 def with_dynamic(tool: str) -> dict[str, str]:
     return texts_of(tool) | {f"dynamic {case}": text for case, text in texts_of(tool, dynamic=True).items()}
 
@@ -276,7 +294,9 @@ MODULES = {"int8": [], "convs": ["conv1", "conv2"], "head": ["fc1", "fc2"]}
 
 
 def test_onnxruntime(folder: Path) -> None:
-    check(results(sys.executable, folder, texts_of("onnxruntime"), ONNXRUNTIME), OPS)
+    found = results(sys.executable, folder, texts_of("onnxruntime") | cures("onnxruntime-"), ONNXRUNTIME)
+    check({case: found[case] for case in CASES}, OPS)
+    check_cures(found, "onnxruntime-products onnxruntime-percentile")
 
 
 @needs_numpy_1
@@ -285,8 +305,9 @@ def test_neural_compressor_2(folder: Path) -> None:
     made = ROOT / ".venv-inc2" / "bin" / "python"
     needed = ["neural-compressor==2.6", "onnx<1.19", "onnxruntime", "six", "setuptools<81"]
     python = str(made) if made.exists() else install(folder / "inc", needed)
-    found = results(python, folder, with_dynamic("inc"), INC)
+    found = results(python, folder, with_dynamic("inc") | cures("inc-"), INC)
     check({case: found[case] for case in CASES}, OPS)
+    check_cures(found, "inc-products")
     check(part(found, "dynamic "), OPS)
 
 
@@ -320,7 +341,9 @@ def test_autotune_of_neural_compressor_3_for_onnx(folder: Path, inc_onnx: str) -
 
 def test_nncf(folder: Path) -> None:
     python = install(folder / "nncf", ["nncf==3.4.0"], on_top=True)
-    check(results(python, folder, texts_of("nncf"), NNCF), OPS)
+    found = results(python, folder, texts_of("nncf") | cures("nncf-"), NNCF)
+    check({case: found[case] for case in CASES}, OPS)
+    check_cures(found, "nncf-products")
 
 
 @pytest.fixture(scope="module")

@@ -225,7 +225,8 @@ def test_a_config_for_every_tool(
         copied[tool] = press_copy(page, found.get_by_role("button", name="Copy config"))
     assert copied == suggestion.recipes
     tools = (
-        "onnxruntime onnxruntime-int16 onnxruntime-per-channel inc inc-onnx inc-torch nncf torch torch-pt2e tflite json"
+        "onnxruntime onnxruntime-int16 onnxruntime-per-channel inc inc-onnx inc-torch nncf torch torch-pt2e "
+        "onnxruntime-products onnxruntime-percentile inc-products nncf-products tflite json"
     )
     assert list(copied) == tools.split()
     excluded = ast.parse(copied["onnxruntime"]).body[1]

@@ -18,6 +18,7 @@ from inc_tb.frameworks.formats import (
     inc_conf,
     with_activations,
 )
+from inc_tb.frameworks.onnx import cure_formats
 from inc_tb.frameworks.templates import quoted
 from inc_tb.frameworks.torch.formats import FX, INC_TORCH, PT2E
 from inc_tb.records import Recipe
@@ -229,6 +230,7 @@ FORMATS = (
     Format("nncf", with_activations(always(_NNCF)), ("ignoredscope", "ignored-scope")),
     replace(FX, elsewhere=True),
     replace(PT2E, elsewhere=True),
+    *cure_formats.FORMATS,
     Format("tflite", with_activations(always(_TFLITE)), ("denylist", "denylisted-nodes"), elsewhere=True),
     PLAIN,
 )
