@@ -37,7 +37,7 @@ from inc_tb.errors import UsageError
 from inc_tb.frameworks.models import open_pair, read_inputs
 from inc_tb.measure.shardfiles import files_of, merge, store
 
-WORKERS, SAMPLES, TRIALS, SHARDS = 2, 32, 16, 4
+WORKERS, SAMPLES, TRIALS, SHARDS = 2, 32, 12, 4
 EVALUATED = 2  # times the samples
 ENGINES = ("processes:1", "dask://local", "ray://local")
 PLENTY_S = 36_000
@@ -86,7 +86,7 @@ def tuned(given: Inputs, logdir: str, on: Any) -> Any:
     found = inc_tb.tune(
         given.fp32, given.data, functools.partial(likeness, given.fp32, given.data), strategy="random", logdir=logdir,
         max_trials=TRIALS, timeout=PLENTY_S, objectives=("size",), minimize="ops", on=on,
-        quantizer=inc_tb.OnnxRuntimeQuantizer(preprocess=False),  # pre-processing loads PyTorch
+        quantizer=inc_tb.OnnxRuntimeQuantizer(preprocess=False),  # PyTorch is not loaded
     )  # fmt: skip
     return [(trial.name, trial.fallback, trial.accuracy) for trial in found.trials], found.best.name
 
@@ -105,7 +105,7 @@ def cpu_of(process: int) -> float:
 def alone(work: Callable[[Any], Any]) -> Took:
     """In this process, on one core."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {0})
+    os.sched_setaffinity(0, {(os.cpu_count() or 1) - 1})
     began, cpu = time.perf_counter(), time.process_time()
     try:
         result = work(None)

@@ -221,11 +221,12 @@ def killed_move(*given, **more):
     now("before the best is saved")
     return stored(*given, **more)
 runner.stored = killed_move
-log = runner.TrialRunner._log
+logged = runner.Tried.logged
 def killed_log(self, *given):
-    log(self, *given)
+    trial = logged(self, *given)
     now("between log and history", 2)
-runner.TrialRunner._log = killed_log
+    return trial
+runner.Tried.logged = killed_log
 
 inc_tb.tune(HARD, calibration(), evaluate, objectives=[size], logdir=logdir, rewrite=False,
             quantizer=inc_tb.OnnxRuntimeQuantizer(**SETTINGS), probing=probing)
