@@ -19,9 +19,10 @@ from inc_tb.errors import UsageError
 from inc_tb.frameworks.language import Matrix
 from inc_tb.frameworks.models import open_language
 from inc_tb.frameworks.ops import Array
+from inc_tb.frameworks.torch import FRAMEWORK
+from inc_tb.frameworks.torch.bit_recipes import TOOLS, write_recipe
 from inc_tb.llm.bits import Allocated, allocate, best_within, mean_bits
 from inc_tb.llm.formats import find_format
-from inc_tb.llm.recipes import TOOLS, write_recipe
 from tests import language_models as made
 
 FORMATS = ["int2-g32", "int4-g32", "int8"]
@@ -167,6 +168,10 @@ def test_recipes_of_tools_that_are_not_here() -> None:
                                       "model.layers.1.self_attn.o_proj": "q4_0"})  # fmt: skip
     assert r"--tensor-type '^blk\.0\.ffn_down\.weight$=q8_0'" in line
     assert line.endswith("model-quantized.gguf Q4_0\n")
+
+
+def test_the_tools_of_the_command_line_have_recipes() -> None:
+    assert list(FRAMEWORK.bit_tools) == list(TOOLS)
 
 
 @pytest.mark.parametrize("tool", TOOLS)
