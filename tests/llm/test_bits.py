@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from inc_tb.frameworks.torch import FRAMEWORK
 from inc_tb.frameworks.torch.bit_recipes import TOOLS, write_recipe
 from inc_tb.llm.bits import Allocated, allocate, best_within, mean_bits
 from inc_tb.llm.formats import find_format
+from inc_tb.show.bits import bits_lines
 from tests import language_models as made
 
 FORMATS = ["int2-g32", "int4-g32", "int8"]
@@ -54,6 +56,15 @@ def test_the_best_fits_and_is_no_worse_than_one_format_for_all(model: nn.Module,
     weights = sum(p.numel() for p in model.parameters()) - sum(m.size for m in language.matrices)
     bits = sum(find_format(found.best.formats[m.name]).bits_per_weight(m.columns) * m.size for m in language.matrices)
     assert found.best.size == pytest.approx((bits + 16 * weights) / 8, abs=1)
+
+
+def test_a_mixture_is_compared_with_one_format_for_all(found: Allocated) -> None:
+    worse, better = (next(c for c in found.choices if c.name == f"{name} for all") for name in ("int2-g32", "int8"))
+    lines = bits_lines(replace(found, best=better, uniform=worse, gain=(-0.5, -0.25)))
+    assert "Best within 5.5 bits a weight: int8 for all, 14 in int8." in lines[0]
+    assert "14 in int2-g32, has" in lines[1]
+    assert "the difference is -0.5 to -0.25 in 95 of 100 cases" in lines[1]
+    assert bits_lines(replace(found, uniform=None))[1] == "No format fits for all matrices alike."
 
 
 def test_what_was_measured_is_what_the_set_does(model: nn.Module, found: Allocated) -> None:
