@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,12 +23,13 @@ from inc_tb.commands.terminal import (
 from inc_tb.commands.texts import Text, with_text
 from inc_tb.engines.models import open_model
 from inc_tb.errors import UsageError
+from inc_tb.frameworks.registry import framework_of, frameworks
 from inc_tb.llm.formats import EXAMPLES, find_format
-from inc_tb.llm.recipes import TOOLS, write_recipe
 
 if TYPE_CHECKING:
     from inc_tb.llm.bits import Allocated
 
+_TOOLS = [tool for framework in frameworks() for tool in framework.bit_tools]
 _UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 
 
@@ -52,7 +54,7 @@ def _as_size(_: click.Context, __: click.Parameter, given: str | None) -> int | 
 @click.option(
     "--curve", default=3, show_default=True, type=click.IntRange(0), metavar="N", help="Also measure N other budgets."
 )
-@click.option("--recipe", type=click.Choice(list(TOOLS)), help="Write the best one for this tool …")
+@click.option("--recipe", type=click.Choice(_TOOLS), help="Write the best one for this tool …")
 @click.option("--output", type=click.Path(path_type=Path), metavar="FILE", help="… there instead of printing it.")
 @click.option("--logdir", callback=as_logdir, default="nc_workspace", show_default=True)
 @with_detail
@@ -75,17 +77,20 @@ def bits(
     if (bits is None) == (size is None):
         raise UsageError(f"expected --bits or --size; {'neither was' if bits is None else 'both were'} given.")
     if output is not None and recipe is None:
-        raise UsageError(f"--output was given without --recipe; expected one of {', '.join(TOOLS)} as well.")
-    if recipe is not None:
-        write_recipe(recipe, {f"model.layers.{i}.self_attn.q_proj": name for i, name in enumerate(names)})
+        raise UsageError(f"--output was given without --recipe; expected one of {', '.join(_TOOLS)} as well.")
     check_output(output)
     check_folder(logdir)
     given = Text(model, text, length, tokenizer, samples)
-    language = given.open(open_model(model))
+    opened = open_model(model)
+    framework = framework_of(opened)
+    language = given.open(opened)
+    if recipe is not None:  # what it cannot say is told before anything takes time
+        matrices = [matrix.name for matrix in language.matrices]
+        framework.write_bits(recipe, dict(zip(matrices, itertools.cycle(names), strict=False)))
     first, second = given.halves()
     with progress_bar("rounding layers") as progress:
         found = allocate(language, first, second, names, bits=bits, size=size, curve=curve, progress=progress)
-    told = "" if recipe is None else write_recipe(recipe, found.best.formats)
+    told = "" if recipe is None else framework.write_bits(recipe, found.best.formats)
     _log(found, logdir)
     if output is not None:
         output.write_text(told)

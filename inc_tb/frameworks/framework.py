@@ -31,7 +31,7 @@ _ABILITIES = {
     "read_inputs": "be read one by one", "read_graph": "be shown as graphs", "open_results": "be run one by one",
     "open_timer": "be timed", "digest_model": "be told apart", "measure_size": "be measured", "save_model": "be saved",
     "load_stored": "be loaded from disk", "open_tokenizer": "be given text",
-    "open_language": "be rounded layer by layer",
+    "open_language": "be rounded layer by layer", "write_bits": "be told their bits layer by layer",
     "count_macs": "be told by their multiplications",
     "quantize_to_ranges": "be quantized to given ranges", "make_quantizer": "be quantized without a quantizer of yours",
     "find_rewrites": "be rewritten before they are quantized", "apply_rewrites": "be rewritten from a record",
@@ -102,6 +102,8 @@ class Framework(ABC):
     """The configs that it can be told by, the one of its own tool first."""
     tools: Sequence[Tool] = ()
     """The first is taken unless another one is asked for."""
+    bit_tools: Sequence[str] = ()
+    """Those that can be told a format for each matrix of a language model."""
 
     parts: ClassVar[Mapping[str, str]] = {}
     """What it can do -> where that is in its package: "open_pair": "adapter:OnnxAdapter". Overriding works as well."""
@@ -186,6 +188,11 @@ class Framework(ABC):
         """A language model whose matrices can be rounded one by one."""
         opened: Language = self._do("open_language", model)
         return opened
+
+    def write_bits(self, tool: str, formats: Mapping[str, str]) -> str:
+        """How one of its `bit_tools` is told a format for each matrix."""
+        written: str = self._do("write_bits", tool, formats)
+        return written
 
     def store_tuned(self, carried: Carried, folder: Path) -> Mapping[str, Any]:
         """A tuned model, so that `open_tuned` finds it in the folder; returns what that must know, as plain data."""

@@ -6,6 +6,7 @@ import copy
 import itertools
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,11 @@ from inc_tb.errors import UsageError
 from inc_tb.frameworks.language import Matrix
 from inc_tb.frameworks.models import open_language
 from inc_tb.frameworks.ops import Array
+from inc_tb.frameworks.torch import FRAMEWORK
+from inc_tb.frameworks.torch.bit_recipes import TOOLS, write_recipe
 from inc_tb.llm.bits import Allocated, allocate, best_within, mean_bits
 from inc_tb.llm.formats import find_format
-from inc_tb.llm.recipes import TOOLS, write_recipe
+from inc_tb.show.bits import bits_lines
 from tests import language_models as made
 
 FORMATS = ["int2-g32", "int4-g32", "int8"]
@@ -53,6 +56,15 @@ def test_the_best_fits_and_is_no_worse_than_one_format_for_all(model: nn.Module,
     weights = sum(p.numel() for p in model.parameters()) - sum(m.size for m in language.matrices)
     bits = sum(find_format(found.best.formats[m.name]).bits_per_weight(m.columns) * m.size for m in language.matrices)
     assert found.best.size == pytest.approx((bits + 16 * weights) / 8, abs=1)
+
+
+def test_a_mixture_is_compared_with_one_format_for_all(found: Allocated) -> None:
+    worse, better = (next(c for c in found.choices if c.name == f"{name} for all") for name in ("int2-g32", "int8"))
+    lines = bits_lines(replace(found, best=better, uniform=worse, gain=(-0.5, -0.25)))
+    assert "Best within 5.5 bits a weight: int8 for all, 14 in int8." in lines[0]
+    assert "14 in int2-g32, has" in lines[1]
+    assert "the difference is -0.5 to -0.25 in 95 of 100 cases" in lines[1]
+    assert bits_lines(replace(found, uniform=None))[1] == "No format fits for all matrices alike."
 
 
 def test_what_was_measured_is_what_the_set_does(model: nn.Module, found: Allocated) -> None:
@@ -167,6 +179,10 @@ def test_recipes_of_tools_that_are_not_here() -> None:
                                       "model.layers.1.self_attn.o_proj": "q4_0"})  # fmt: skip
     assert r"--tensor-type '^blk\.0\.ffn_down\.weight$=q8_0'" in line
     assert line.endswith("model-quantized.gguf Q4_0\n")
+
+
+def test_the_tools_of_the_command_line_have_recipes() -> None:
+    assert list(FRAMEWORK.bit_tools) == list(TOOLS)
 
 
 @pytest.mark.parametrize("tool", TOOLS)

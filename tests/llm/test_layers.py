@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from inc_tb.frameworks.ops import Array
 from inc_tb.frameworks.torch.language import TorchLanguage
 from inc_tb.llm.formats import find_format
 from inc_tb.llm.layers import Layers, measure_layers
+from inc_tb.show.layers import layer_lines
 from tests import language_models as made
 
 SPOILT = "model.layers.1.mlp.up_proj"
@@ -103,6 +105,16 @@ def test_borders_of_blocks(model: nn.Module, layers: Layers) -> None:
         assert block.token == made.WORDS[word]
         assert block.times == pytest.approx(float(own.abs().max() / own.square().mean().sqrt()), rel=1e-4)
     assert layers.blocks[0].sqnr_db > layers.blocks[1].sqnr_db
+
+
+def test_outliers_are_named_by_channel_and_token(layers: Layers) -> None:
+    first, last = layers.blocks
+    rms = (last.signal / last.numbers) ** 0.5
+    large = replace(last, largest=-80 * rms, channel=7, place=3, sequence=2, token="\n")
+    lines = layer_lines(replace(layers, blocks=[first, large]))
+    assert sum("Outlier" in line for line in lines) == 1
+    assert "behind block 1, 80 times the usual, in channel 7 at token 3 of sequence 2, “⏎”" in " ".join(lines)
+    assert not [line for line in layer_lines(layers) if "Outlier" in line]
 
 
 def test_padding_does_not_count(model: nn.Module) -> None:

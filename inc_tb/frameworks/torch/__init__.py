@@ -64,6 +64,7 @@ class TorchFramework(Framework):
     packages = ("torch", "torchao", "transformers")
     formats = FORMATS
     tools = (_PYTORCH,)
+    bit_tools = "torchao", "llm-compressor", "auto-round", "gptqmodel", "neural-compressor", "llama.cpp"
     words: ClassVar = {
         "add": "Add", "sub": "Sub", "cat": "Concat", "softmax": "Softmax", "log_softmax": "LogSoftmax",
         "LayerNorm": "LayerNormalization", "layer_norm": "LayerNormalization",
@@ -81,7 +82,7 @@ class TorchFramework(Framework):
         "measure_size": "model:measure_size", "save_model": "model:save_model",
         "count_macs": "multiplications:count_macs", "read_settings": "made_by:read_settings",
         "load_stored": "checkpoints:load_stored", "open_tokenizer": "checkpoints:open_tokenizer",
-        "open_language": "language:TorchLanguage",
+        "open_language": "language:TorchLanguage", "write_bits": "bit_recipes:write_recipe",
         "find_rewrites": "rewrites:find_rewrites", "apply_rewrites": "rewrites:apply_rewrites",
         "store_tuned": "carried:store_tuned", "open_tuned": "carried:open_tuned",
     }  # fmt: skip
