@@ -79,9 +79,8 @@ def writing(place: object) -> Iterator[None]:
     except OSError as error:
         is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         what_to_do = "Make room there, or choose another folder." if is_full else "Choose another folder."
-        raise UsageError(
-            f"{place}: cannot write there ({error.strerror or first_line(error)}). {what_to_do}"
-        ) from error
+        told = error.strerror or first_line(error)
+        raise UsageError(f"{place}: cannot write there ({told}). {what_to_do}") from error
 
 
 def _told(error: Exception) -> str:

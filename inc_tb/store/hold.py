@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -67,7 +67,7 @@ def hold(run: Path) -> Hold:
 @contextmanager
 def held_alone(folder: Path, name: str, *, wait_s: float = 0.0) -> Iterator[None]:
     """For what reads a folder and adds to it: nobody else does, in this process neither."""
-    path, began = _place(folder, name), time.monotonic()
+    path, began, was_there = _place(folder, name), time.monotonic(), folder.exists()
     while True:
         try:
             lock = _locked(path, folder)
@@ -81,6 +81,9 @@ def held_alone(folder: Path, name: str, *, wait_s: float = 0.0) -> Iterator[None
         yield
     finally:
         lock.release()
+        if not was_there:
+            with suppress(OSError):  # it holds something now
+                folder.rmdir()
 
 
 def _place(folder: Path, name: str) -> Path:

@@ -55,7 +55,7 @@ def raises(path):
 
 
 def raises_later(path):
-    return raises(path) if "inc_tb" in path else 1.0
+    return raises(path) if "inc-tb-" in path else 1.0
 
 
 def text(path):

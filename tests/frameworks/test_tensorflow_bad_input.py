@@ -562,5 +562,5 @@ def test_rounding_to_a_billion_bits(tmp_path: Path) -> None:
     stored = graph.as_graph_def()
     next(node for node in stored.node if node.name == "rounded").attr["num_bits"].i = 1 << 40
     (tmp_path / "m.pb").write_bytes(stored.SerializeToString())
-    with pytest.raises(ModelError, match=r"num_bits=1099511627776; expected 2 to 16|TensorFlow cannot open it"):
+    with pytest.raises(ModelError, match=r"num_bits=1099511627776; expected 2 to 16"):
         models.open_pair(tmp_path / "m.pb", tmp_path / "m.pb")
