@@ -96,8 +96,10 @@ tests-left-out:
 	@echo "Left out: Neural Compressor 2.6 and MXNet have no packages for this Python; set PYTHON= to a 3.11 or 3.12."
 
 bench: $(TEST_VENV)/ready browser
+	$(BIN)/python -m benchmarks.all
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.parts
 	$(BIN)/python benchmarks/stats.py
-	$(BIN)/python benchmarks/diagnose.py
+	$(BIN)/python -m benchmarks.diagnose
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.page
