@@ -2,7 +2,7 @@
 
     python -m benchmarks.page [--runs 100] [--ops 20000] [--columns 40] [--repeat 5]
 
-Every figure is the median of several loads that take turns. Prints ratios and what the issue asks for.
+Every figure is the median of several loads that take turns. Prints ratios and what is asked of them.
 """
 
 from __future__ import annotations

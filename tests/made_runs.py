@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 
 import inc_tb
@@ -136,15 +135,12 @@ def _channels(op: str, random: np.random.Generator) -> ChannelRow:
 
 
 def probed(diagnosis: inc_tb.Diagnosis, samples: int = 64, seed: int = 5) -> inc_tb.Diagnosis:
-    """With effects at the output that follow what ops add, errors of samples, the suggestion of the worst op first."""
+    """With effects at the output that follow what ops add, and errors of samples."""
     random = np.random.default_rng(seed)
     ops, added = diagnosis.ops, diagnosis.ops["added_sqnr_db"]
-    effect = 10 ** (-added / 10) * random.lognormal(0, 0.5, ops.count)
+    effect = 10 ** (-added / 10)
     table = ops.replaced({"sensitivity": effect.tolist()})
-    worst = np.argsort(-effect)
-    place = {str(name): i for i, name in enumerate(ops["name"][worst].tolist())}
-    suggestions = sorted(diagnosis.suggestions, key=lambda one: place[one.ops[0]])
-    ranked = [msgspec.structs.replace(one, rank=rank) for rank, one in enumerate(suggestions, start=1)]
+    worst = np.argsort(added)
     hard = random.lognormal(0, 1, samples)
     rows = []
     for row in {*worst[:40].tolist(), ops.count - 1}:
@@ -152,7 +148,7 @@ def probed(diagnosis: inc_tb.Diagnosis, samples: int = 64, seed: int = 5) -> inc
         error = power * hard * 10 ** (-added[row] / 10) / hard.mean()
         parts = (np.asarray(part, np.float32).tobytes() for part in (power, error, error * 0.8))
         rows.append(SampleRow(str(ops["name"][row]), *parts, is_output=row == ops.count - 1))
-    return replace(diagnosis, ops=table, suggestions=ranked, by_sample=BySample(random.bytes(8 * samples), rows))
+    return replace(diagnosis, ops=table, by_sample=BySample(random.bytes(8 * samples), rows))
 
 
 def make_profile(graph: list[GraphNode], seed: int = 0) -> Profile:

@@ -85,6 +85,8 @@ def take_all(
                 page = browser.new_page(viewport={"width": width, "height": 3 * width // 5})
                 frame = open_tab(page, server, dark=dark, **link)
                 frame.get_by_role("tabpanel").wait_for()
+                if name == "graph":
+                    frame.locator("button.graph-node").first.wait_for()
                 page.wait_for_timeout(1500)  # what is drawn last
                 page.screenshot(path=folder / f"{what}-{name}-{width}-{'dark' if dark else 'light'}.png")
                 page.close()

@@ -106,10 +106,10 @@ def test_what_opens_on_demand(server: Server, page: sync_api.Page, dark: bool) -
     wrong: dict[str, list[str]] = {}
     for menu, shown in (("Columns", "Find columns"), ("Type", "Gemm"), ("Verdict", "bad")):
         frame.get_by_role("button", name=menu, exact=menu != "Columns").click()
-        expect(frame.get_by_label(shown).first).to_be_visible()
+        expect(frame.get_by_label(shown, exact=True).first).to_be_visible()
         wrong[menu] = violations(page)
         page.keyboard.press("Escape")
-        expect(frame.get_by_label(shown)).to_have_count(0)
+        expect(frame.get_by_label(shown, exact=True)).to_have_count(0)
     show(frame, "Graph")
     frame.get_by_role("searchbox", name="Find op").fill("conv")
     expect(frame.get_by_role("listbox", name="Found ops").get_by_role("option")).to_have_count(4)
