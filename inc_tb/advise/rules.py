@@ -1,10 +1,9 @@
 """Why an op loses accuracy: one function a rule.
 
-A rule is asked about an op that measurably adds error (its output differs from the reference although it
-got the reference's inputs) and answers with a finding or None. Nothing is claimed about ops without a
-measured effect, so a healthy model gets no suggestions. To add a rule: write the function, and put it
-with the meaning of its evidence into RULES, at its place in the order from the most specific cause to the
-most general.
+A rule is asked about an op that measurably adds error (its output differs from the reference although it got the
+reference's inputs) and answers with a finding or None. Nothing is claimed about ops without a measured effect, so a
+healthy model gets no suggestions. To add a rule: write the function, and put it with the meaning of its evidence into
+RULES, at its place in the order from the most specific cause to the most general.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ from inc_tb.advise.weight_rules import (
 from inc_tb.measure import metrics
 from inc_tb.measure.natural import WATCH_DB
 from inc_tb.measure.op_table import Measurement
-from inc_tb.records import Column
+from inc_tb.records import Column, listed
 
 CLIPPED_STEPS = 2.0
 """How far outside the range values must lie, in steps of eight bits, to be more than rounding at its end."""
@@ -273,13 +272,13 @@ def first_or_last_layer(m: Measurement, scene: Scene) -> Finding | None:
 
 
 def high_error(m: Measurement, scene: Scene) -> Finding | None:
-    sources = ", ".join(s.op.name for s in scene.sources(m)) or ("" if m.op.inputs else "the model's input")
     rounded = [] if scene.is_quantized(m.op.unit) else [s for s in scene.sources(m) if s.op.activation is not None]
     if rounded:
-        named = ", ".join(s.op.name for s in rounded)
         ops = {name for s in rounded for name in scene.edge_ops(s)}
-        because = f"{m.op.name} is in fp32, but what {named} hands it is rounded, which {_leaves(m, 'it')}"
+        makers = listed(s.op.name for s in rounded)
+        because = f"{m.op.name} is in fp32, but what {makers} hands it is rounded, which {_leaves(m, 'it')}"
         return Finding(sorted(ops, key=lambda name: scene.by_name[name].op.index), because)
+    sources = listed(s.op.name for s in scene.sources(m)) or ("" if m.op.inputs else "the model's input")
     because = f"quantizing it {_leaves(m)}, even with correct inputs" + (f" from {sources}" if sources else "")
     return Finding(scene.unit_ops(m.op.name), because)
 
