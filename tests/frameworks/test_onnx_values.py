@@ -426,13 +426,17 @@ def expected(
     scaled = [(v - v.min()) / (v.max() - v.min()) for v in (x, y)]
     found["inc_mse"] = ((scaled[0] - scaled[1]) ** 2).mean()
     found["kurtosis"] = ((x - x.mean()) ** 4).mean() / x.var() ** 2
-    found["rmse_lsb"] = found["clipped"] = found["flushed"] = np.nan
+    found["rmse_lsb"] = found["clipped"] = found["range_used"] = found["flushed"] = np.nan
     if step is not None:
         shape = [1] * x.ndim
         shape[axis if axis is not None else 0] = -1
         found["rmse_lsb"] = np.sqrt(((e / step.astype(np.float64).reshape(shape)) ** 2).mean())
     if limits is not None:
         found["clipped"] = ((x < limits[0]) | (x > limits[1])).mean()
+        low, high = (np.asarray(limit, np.float64) for limit in limits)
+        if low.size == high.size == 1:
+            reached = min(x.max(), high.item()) - max(x.min(), low.item())
+            found["range_used"] = max(0.0, reached) / (high.item() - low.item())
     if is_quantized:
         found["flushed"] = (y[x != 0] == 0).mean()
     found |= by_channel(x, y, axis)
