@@ -1,6 +1,6 @@
 """Peak memory of a diagnosis, each in a process of its own: with more samples, and against the budget.
 
-    python benchmarks/memory.py [FP32.onnx INT8.onnx SAMPLES.npz]
+    python benchmarks/memory.py [--more-samples | FP32.onnx INT8.onnx SAMPLES.npz]
 
 Peaks are above those of the same process before it opens the models.
 """
@@ -90,5 +90,8 @@ def main(given: list[Path]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--diagnose"]:
         diagnose(*sys.argv[2:])
+    elif sys.argv[1:2] == ["--more-samples"]:
+        with tempfile.TemporaryDirectory() as name:
+            more_samples(Path(name))
     else:
         main([Path(argument) for argument in sys.argv[1:]])
