@@ -140,6 +140,8 @@ def range_used(stats: PairStats, quantization: Quantization | None) -> Cell:
     least, most = minimum(stats, "x"), maximum(stats, "x")
     if isinstance(least, str) or isinstance(most, str):
         return _EMPTY
+    if high[0] <= low[0]:
+        return "its range is empty"
     reached = min(most, float(high[0])) - max(least, float(low[0]))
     return max(0.0, reached) / float(high[0] - low[0])
 

@@ -30,7 +30,8 @@ def written(module: Any = records) -> str:
     """The whole file: all structs that the module has, by their names."""
     public = [value for name, value in sorted(vars(module).items()) if not name.startswith("_")]
     structs = [value for value in public if inspect.isclass(value) and issubclass(value, msgspec.Struct)]
-    kinds = f"export type RowKind = {_union(sorted(map(json.dumps, get_args(module.RowKind))))};\n"
+    members = "".join(f"\n  | {kind}" for kind in sorted(map(json.dumps, get_args(module.RowKind))))
+    kinds = f"export type RowKind ={members};\n"  # more than a line holds, as biome writes it
     return "\n".join([HEAD, kinds, *map(_declared, structs)])
 
 

@@ -574,7 +574,7 @@ def test_a_suggestion_is_verified(call: Called, here: Path, quantized: Callable[
     arguments = ("diagnose", HARD, quantized("hard"), "--data", "data.npz", "--probe", 0)
     code, out, err = call(*arguments, "--verify", *EVAL)
     assert code == 0, err
-    table = out[out.index("Suggestion 1, really quantized") :]
+    table = " ".join(out[out.index("Suggestion 1, really quantized") :].split())
     for word in ("given", "quantized anew", "error / signal", "accuracy", "Assumed: calibrated with the data given"):
         assert word in table
     code, out, err = call(*arguments, "--verify", "--json")

@@ -62,7 +62,7 @@ def test_the_summary_speaks_of_the_best_trial(report: Report, logdir: Path, tmp_
     assert report(logdir, "-o", path).code == 0
     text = path.read_text()
     assert text.startswith(
-        "## Quantization: trial-002\n\n* **trial** trial-002: accuracy 0.9651, fp32 0.9700 (+0.0049)\n"
+        "## Quantization: trial-002\n\n* **trial** trial-002: accuracy 0.9651, fp32 0.9700 (drop 0.0049)\n"
     )
     labels = re.findall(r"^\* \*\*(\w+)\*\* ", text, re.M)
     assert labels == ["trial", "lost", "where", "why", "cure"]

@@ -232,7 +232,9 @@ def test_wrong_input_is_one_line(refused: Callable[..., str], run: Path, tmp_pat
 
 def test_all_tools_are_in_the_help(suggest: Suggest) -> None:
     text = "".join(suggest("--help").stdout.split())
-    assert f"ONNX:{','.join(TOOLS)};" in text
+    known = dict.fromkeys(f.tool for framework in frameworks() if framework.name == "onnx" for f in framework.formats)
+    assert set(TOOLS) < set(known)  # some are for models that are quantized otherwise
+    assert f"ONNX:{','.join(known)};" in text
 
 
 def test_all_tools_are_in_the_documents() -> None:

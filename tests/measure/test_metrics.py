@@ -103,6 +103,7 @@ def test_causes() -> None:
     assert metrics.range_used(s, int8(2)) == 254 / 510
     assert metrics.range_used(stats([-400, -200], [0, 0]), int8(1)) == 0
     assert metrics.range_used(s, int8([1, 2], 0)) == "each channel has a range of its own"
+    assert metrics.range_used(s, int8(0)) == "its range is empty"
     assert metrics.range_used(s, None) == "this tensor has no fixed range"
 
 

@@ -44,7 +44,8 @@ def test_what_a_struct_is_in_typescript() -> None:
         generate_types.written(module)
         == generate_types.HEAD
         + """
-export type RowKind = "pictures";
+export type RowKind =
+  | "pictures";
 
 /** A picture. */
 export interface Picture {

@@ -74,7 +74,7 @@ def test_into_a_run_that_is_active_and_several_beside_it(place: Path) -> None:
     ]
     assert run.exit_code == 0
     runs = [read(place, one.id) for one in beside]
-    assert [(r.name, r.group) for r in runs] == [(name, "later") for name in ("samples", "tokens", "later")]
+    assert [(r.name, r.group) for r in runs] == [(name, "later") for name in ("previews", "samples", "tokens", "later")]
 
 
 def test_more_ops_than_its_history_takes_and_odd_names(place: Path) -> None:

@@ -140,7 +140,7 @@ def test_networks_with_sums_and_norms(approach: str, network: str, tmp_path: Pat
     case = made("outlier channel", 3, network)
     tool = TorchQuantizer(approach=approach)  # type: ignore[arg-type]
     options: dict[str, Any] = {"objectives": (), "tolerance": 0.01, "relative": False, "logdir": tmp_path}
-    found = tune(case.fp32, calibration(), distance_to(case), quantizer=tool, **options)
+    found = tune(case.fp32, calibration(), distance_to(case), quantizer=tool, rewrite=False, **options)
     assert found.met
     wanted = set(case.culprits if approach == "static" else case.culprits[-1:])
     assert wanted <= set(found.best.fallback) <= set(case.culprits)  # for PT2E one of the two may be enough
@@ -318,7 +318,8 @@ def test_objectives_of_the_user_get_the_module(tmp_path: Path) -> None:
         return len(list(model.modules()))
 
     found = tune_case("dynamic", tmp_path, objectives=[layers])
-    assert len(seen) == len(found.trials)
+    assert len(seen) == 1 + len(found.trials)  # fp32 has them, too
+    assert found.baseline_objectives["layers"] > 5
     assert all(isinstance(model, nn.Module) for model in seen)
     assert found.best.objectives["layers"] > 5
 
