@@ -15,7 +15,7 @@ from inc_tb.advise.scene import HANDING, LAYOUT, SOFTMAX, Scene, added_db, as_db
 from inc_tb.measure import metrics
 from inc_tb.measure.metrics import sqnr_db
 from inc_tb.measure.op_table import Measurement
-from inc_tb.measure.stats import PairStats
+from inc_tb.measure.stats import Floats, PairStats
 
 FAR_APART = 16.0
 """What is this many times smaller than what it shares a scale with has few steps left."""
@@ -23,6 +23,8 @@ _MASKING = {"Add", "Sum", "Sub", "Where"}
 _AVERAGING = {"ReduceMean", "ReduceSum", "GlobalAveragePool", "Mean", "mean", "sum"}
 _SQUARING = {"Mul", "Pow", "Square", "mul", "pow", "square", "Div", "div"}
 _HANDS_ON = {"Relu", "LeakyRelu", "Clip", "Identity", "Dropout", *LAYOUT}
+_GONE_DB = 3.0
+"""A part that is rounded away is bad, but not as bad as an op most of whose channels are."""
 _FINE_DB = 20.0
 """What reaches a difference is fine with this."""
 
@@ -90,18 +92,27 @@ def _offset_and_spread(stats: PairStats | None) -> tuple[float, float]:
 
 
 def _added_offset(m: Measurement) -> float:
-    """How far its channels lie from where the mean of what it reads would bring its products."""
+    """How far at least its channels lie from where what it reads would bring its products."""
     if m.output is None or len(m.arrived) != 1:
         return 0.0
-    read, made = m.arrived[0], m.output
-    mean = read.total("x") / max(1.0, read.total("count"))
-    sums = np.full(made.channels, mean)  # of an op that adds only
-    if m.weight is not None:
-        if m.weight.channels != made.channels:
-            return 0.0
-        sums = m.weight.channel_sums("x") * mean
-    away = made.channel_sums("x") / np.maximum(made.channel_sums("count"), 1) - sums
-    return float(np.sqrt(np.mean(np.square(away))))
+    read, made = _means(m.arrived[0]), _means(m.output)
+    if m.weight is None:  # it only adds
+        return _size(made - read) if made.size == read.size else 0.0
+    if m.weight.channels != made.size:
+        return 0.0
+    count, x, x2 = (m.weight.channel_sums(name) for name in ("count", "x", "x2"))
+    mean = float(read.mean())
+    times = np.where(count >= read.size, count / read.size, count)  # how often a weight meets the same channel
+    unknown = np.sqrt(x2 * times * float(np.square(read - mean).sum()))  # which weights meet which mean
+    return _size(np.maximum(0.0, np.abs(made - x * mean) - unknown))
+
+
+def _means(stats: PairStats) -> Floats:
+    return stats.channel_sums("x") / np.maximum(stats.channel_sums("count"), 1)
+
+
+def _size(values: Floats) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
 
 
 def near_equal_difference(m: Measurement, scene: Scene) -> Finding | None:
@@ -126,13 +137,13 @@ def difference_db(m: Measurement, scene: Scene) -> float:
 
 
 def joined_db(m: Measurement, scene: Scene) -> float:
-    """What rounding to one scale leaves of the smallest part that is joined here; what is gone wholly has 0 dB."""
+    """What rounding to one scale leaves of the smallest part that is joined here."""
     step = _step(m)
     if scene.kind(m) != "Concat" or step <= 0:
         return math.inf
     powers = [number(metrics.mean(s.output.total("x2"), s.output)) for s in scene.sources(m) if s.output is not None]
     alive = [power for power in powers if power > 0]
-    return max(0.0, 10 * math.log10(min(alive) / (step * step / 12))) if len(alive) > 1 else math.inf
+    return max(_GONE_DB, 10 * math.log10(min(alive) / (step * step / 12))) if len(alive) > 1 else math.inf
 
 
 def _scores_beside_mask(m: Measurement, scene: Scene) -> float | None:

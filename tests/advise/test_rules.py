@@ -579,6 +579,23 @@ def test_a_constant_part_that_was_there_before_is_no_bias() -> None:
     assert [s.rule for s in _biased(20.0, arrives=BELL + np.float32(20))] == ["first_or_last_layer"]
 
 
+def test_what_the_products_may_have_made_is_no_bias() -> None:
+    """One channel arrives at 60, and it is not known which weights read it."""
+    arrives = BELL.copy()
+    arrives[:, 0] += 60
+    assert "large_bias" not in [s.rule for s in _biased(20.0, arrives=arrives)]
+
+
+def test_an_op_that_adds_has_moved_only_what_was_elsewhere_before() -> None:
+    x = BELL.copy()
+    x[:, 0] += 20 * np.sqrt(np.float32(8))
+    step = float(x.max()) / 127
+    for arrives, speaks in ((x, False), (BELL, True)):
+        ops = op("start", "MatMul", x=arrives, params=9), op("adds", "Add", ["start"], x=x, step=step, params=8)
+        found = judged(*ops, op("reader", "Conv", ["adds"], added=12.0, params=9), op("end", "Tanh", ["reader"]))
+        assert (found[0].rule == "large_bias") == speaks
+
+
 def _biased(size: float, arrives: np.ndarray, between: Sequence[str] = ()) -> list[Suggestion]:
     """Channels at this distance from 0, which the op behind them takes back; weights of each sum up to 1."""
     x = BELL + np.float32(size)

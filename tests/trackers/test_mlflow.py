@@ -77,7 +77,7 @@ def test_runs_below_one_that_is_active_and_at_another_place(tmp_path: Path) -> N
         sent = inc_tb.log_to(mlflow, GOLDEN / "later", report=False)
         with pytest.raises(UsageError, match="was given while an MLflow run is active; end it, or say mlflow"):
             inc_tb.log_to(f"mlflow:{tmp_path}", RUN)
-    assert [one.name for one in sent] == ["samples", "tokens", "later"]
+    assert [one.name for one in sent] == ["previews", "samples", "tokens", "later"]
     tags = [mlflow.get_run(one.id).data.tags for one in sent]
     assert [(t["mlflow.parentRunId"], t["inc-tb.group"]) for t in tags] == [(above.info.run_id, "later")] * 3
     other = (tmp_path / "other").as_uri()
