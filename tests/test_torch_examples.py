@@ -47,8 +47,9 @@ def check_story(folder: Path, printed: str) -> None:
     assert first.accuracy < first.target
     assert last.accuracy >= last.target
     kept = printed.split("kept in fp32:\n")[1].split("\n\n")[0].split()
-    assert kept == last.fallback != []
-    assert all(f'"{layer}"' in printed.split("keep = ")[1] for layer in kept)
+    assert kept == (last.fallback or ["nothing"])
+    assert last.fallback or last.config != first.config
+    assert all(f'"{layer}"' in printed.split("keep = ")[1] for layer in last.fallback)
     assert printed.endswith(f"tensorboard --logdir {folder}\n")
     assert re.findall(r"^ +(\d+) +[\d.]+ +[\d.]+ +[\d,]+ +[\d,]+ +[\d.]+$", printed, re.M) == ["1", "16"]
     assert f"{folder / 'int8_model'}: accuracy {last.accuracy:.4f}, SHA-256" in printed

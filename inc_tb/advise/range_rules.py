@@ -104,7 +104,10 @@ def _added_offset(m: Measurement) -> float:
     mean = float(read.mean())
     times = np.where(count >= read.size, count / read.size, count)  # how often a weight meets the same channel
     unknown = np.sqrt(x2 * times * float(np.square(read - mean).sum()))  # which weights meet which mean
-    return _size(np.maximum(0.0, np.abs(made - x * mean) - unknown))
+    ends = [x * mean - unknown, x * mean + unknown]
+    if number(metrics.minimum(m.output, "x"), -1.0) >= 0:
+        ends = [np.maximum(0.0, end) for end in ends]  # a ReLU may be part of it
+    return _size(made - np.clip(made, *ends))
 
 
 def _means(stats: PairStats) -> Floats:

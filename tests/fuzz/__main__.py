@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.fuzz.engine import fuzz
+from tests.fuzz.engine import Outcome, fuzz
 from tests.fuzz.readers import READERS
 
 _AT_ONCE = 1000
@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("--inputs", type=int, default=1000, help="of each reader")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="for each reader")
     parser.add_argument("--first", type=int, default=0, help="number of the first input")
+    parser.add_argument("--also", type=int, action="append", default=[], help="number of one more")
     given = parser.parse_args()
     failed = 0
     for reader in READERS:
@@ -28,16 +29,22 @@ def main() -> None:
         for start in range(given.first, given.first + given.inputs, _AT_ONCE):
             if time.monotonic() - began > given.seconds:
                 break
-            outcome = fuzz(reader, range(start, min(start + _AT_ONCE, given.first + given.inputs)))
-            counts += outcome.counts
-            for number, told in outcome.failures:
-                failed += 1
-                sys.stdout.write(f"  {reader.name} {number}: {told}\n")
+            numbers = range(start, min(start + _AT_ONCE, given.first + given.inputs))
+            failed += _tell(reader.name, fuzz(reader, numbers), counts)
+        if given.also:
+            failed += _tell(reader.name, fuzz(reader, given.also), counts)
         took = time.monotonic() - began
         told = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
         sys.stdout.write(f"{reader.name}: {sum(counts.values())} inputs in {took:.0f} s: {told}\n")
         sys.stdout.flush()
     sys.exit(bool(failed))
+
+
+def _tell(name: str, outcome: Outcome, counts: Counter[str]) -> int:
+    counts += outcome.counts
+    for number, told in outcome.failures:
+        sys.stdout.write(f"  {name} {number}: {told}\n")
+    return len(outcome.failures)
 
 
 if __name__ == "__main__":

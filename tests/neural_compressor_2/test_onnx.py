@@ -142,8 +142,8 @@ def test_a_kill_in_the_third_trial_leaves_two(tmp_path: Path) -> None:
         with loader(tmp_path / "logs") as contents:
             kept = contents.blobs(fetch=False)
             assert set(kept) == set(found)
-            kinds = ("ops", "histograms", "channels", "suggestions", "graph", "trial")
-            assert all(set(kept[run]) == {f"quantization/{kind}" for kind in kinds} for run in kept)
+            kinds = ("ops", "histograms", "channels", "suggestions", "graph", "samples", "trial")
+            assert [set(of) for of in kept.values()] == [{f"quantization/{kind}" for kind in kinds}] * 2
     with serve(tmp_path / "logs") as server:
         server.wait_for_trials(2)
 
