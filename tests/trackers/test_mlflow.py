@@ -79,7 +79,7 @@ def test_runs_below_one_that_is_active_and_at_another_place(tmp_path: Path) -> N
             inc_tb.log_to(f"mlflow:{tmp_path}", RUN)
     assert [one.name for one in sent] == ["previews", "samples", "tokens", "later"]
     tags = [mlflow.get_run(one.id).data.tags for one in sent]
-    assert [(t["mlflow.parentRunId"], t["inc-tb.group"]) for t in tags] == [(above.info.run_id, "later")] * 3
+    assert [(t["mlflow.parentRunId"], t["inc-tb.group"]) for t in tags] == [(above.info.run_id, "later")] * 4
     other = (tmp_path / "other").as_uri()
     for given in (f"mlflow:{other}", mlflow.MlflowClient(other)):
         (sent_there,) = inc_tb.log_to(given, RUN, report=False)
