@@ -156,7 +156,7 @@ def statistics(given: Inputs, folder: Path) -> None:
     whole = merge(files_of([folder / "shards"]))
     merging = time.process_time() - began
     parts = diagnosed(whole.measured, whole.ops, whole.framework, whole.names, whole.notes, whole.origin)
-    one = inc_tb.diagnose(given.fp32, given.int8, given.data, batch_size=4)
+    one = inc_tb.diagnose(given.fp32, given.int8, given.data, batch_size=4, previews=False)
     ops = one.ops.count
     columns = [c for c in one.ops if one.ops[c].dtype.kind == "f"]
     pairs = [(parts.ops[c].astype(float), one.ops[c].astype(float)) for c in columns]
