@@ -55,7 +55,7 @@ def _table(text: str) -> list[tuple[str, float, float]]:
     found = []
     for line in text.splitlines():
         shares = re.findall(r"([\d.]+)%", line)
-        if len(shares) == 2 and not line.startswith(("fp32:", "int8:", "note:")):
+        if len(shares) == 2 and not line.startswith(("where ", "fp32:", "int8:", "note:")):
             found.append((line.split()[0], float(shares[0]), float(shares[1])))
     return found
 
