@@ -133,7 +133,8 @@ def _cure(diagnosis: Diagnosis, suggestion: Suggestion, keep: str = "") -> str:
     """The line above has the names."""
     if is_setting(diagnosis.framework, diagnosis.ops, suggestion):
         guess = next((e for e in suggestion.effects if e.what == "error" and e.basis == "estimated"), None)
-        told = f": {effect_text(guess)} (estimated from these ops in fp32)" if guess is not None else ""
+        # One clause: where there is little room it goes as a whole, and no estimate stays that is not called so.
+        told = f", which by estimate {effect_text(guess)}" if guess is not None else ""
         return action(diagnosis, suggestion) + told
     found = measured(suggestion)
     gain = f": {', '.join(found)}" if found else ""

@@ -78,10 +78,17 @@ def test_what_a_setting_does_is_an_estimate_until_it_is_run(diagnosis: inc_tb.Di
     first = replace_first(diagnosis, recipes={"onnxruntime-per-channel": "per_channel=True"})
     measured = KeptSet(first.suggestions[0].ops, 0.001, 0.985)
     probed = with_measured_sets(first, measured, {1: measured}, measured.units, "measured with them in fp32")
-    assert told(verdict_of_diagnosis(probed))["cure"].endswith(
-        ": removes 98.5% of the error (estimated from these ops in fp32)"
-    )
+    assert told(verdict_of_diagnosis(probed))["cure"].endswith(", which by estimate removes 98.5% of the error")
     assert not any(effect.basis == "measured" for effect in probed.suggestions[0].effects)
+
+
+def test_an_estimate_is_cut_with_what_calls_it_so(diagnosis: inc_tb.Diagnosis) -> None:
+    guess = Effect("recovers", "less error", 0.582, "share", "estimated", "a probe", "error")
+    setting = replace_first(diagnosis, recipes={"onnxruntime-per-channel": "per_channel=True"}, effects=[guess])
+    out = io.StringIO()
+    show_verdict(Console(file=out, width=60), verdict_of_diagnosis(setting))
+    (cure,) = (line for line in out.getvalue().splitlines() if line.startswith("cure"))
+    assert cure == "cure   set ONNX Runtime: a scale per channel"
 
 
 def replace_first(diagnosis: inc_tb.Diagnosis, **changes: Any) -> inc_tb.Diagnosis:
